@@ -1,0 +1,57 @@
+/// The two kinds of failure that mgfl reports, and the checks that raise them.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace mgfl {
+
+/// Something the user can put right: a bad file, flag, value or layout. The program ends with status 1.
+class UserError : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A failure while running: a lost rank, a full disk, a broken invariant. The program ends with status 2.
+class RunError : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Joins printable values to one sentence, e.g. `concat("expected ", 3, " rows, found ", 4)`.
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream text;
+  text.precision(17);
+  (text << ... << parts);
+  return text.str();
+}
+
+/// Joins a range with commas, e.g. a shape: `join(shape)` gives "2, 3".
+template <class Range>
+std::string join(const Range& range, std::string_view separator = ", ") {
+  std::ostringstream text;
+  bool first = true;
+  for (const auto& value : range) {
+    if (!first) text << separator;
+    text << value;
+    first = false;
+  }
+  return text.str();
+}
+
+/// Throws UserError with the joined parts unless `condition` holds. Say what is wrong, where, the values, what to do.
+template <class... Parts>
+void check_user(bool condition, const Parts&... parts) {
+  if (!condition) [[unlikely]]
+    throw UserError(concat(parts...));
+}
+
+/// Throws RunError with the joined parts unless `condition` holds.
+template <class... Parts>
+void check_run(bool condition, const Parts&... parts) {
+  if (!condition) [[unlikely]]
+    throw RunError(concat(parts...));
+}
+
+}  // namespace mgfl
