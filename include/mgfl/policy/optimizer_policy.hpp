@@ -1,0 +1,52 @@
+/// The contract of an optimizer policy: a precision (dtypes and loss scaling) and the optimizer that works on flat shards.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "mgfl/engine/batch.hpp"
+#include "mgfl/parallel/param.hpp"
+#include "mgfl/policy/optimizer_base.hpp"
+
+namespace mgfl::optimizer {
+
+/// What a user sets. Names and defaults are Megatron's OptimizerConfig.
+struct OptimizerConfig {
+  double lr = 1e-3;
+  double min_lr = 0.0;
+  double weight_decay = 0.01;
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_eps = 1e-8;
+  double clip_grad = 1.0;  // 0: no clipping
+  bool log_num_zeros_in_grad = false;
+  // loss scaling, fp16 only
+  std::optional<double> loss_scale;  // set: constant
+  double initial_loss_scale = 4294967296.0, min_loss_scale = 1.0;
+  std::int64_t loss_scale_window = 1000, hysteresis = 2;
+};
+
+template <class P>
+concept HasDtypes = requires {
+  { P::model_dtype } -> std::convertible_to<c10::ScalarType>;  // weights and activations
+  { P::main_dtype } -> std::convertible_to<c10::ScalarType>;   // main weights, gradients, optimizer state
+};
+
+template <class P>
+concept HasLossScaling = requires {
+  { P::scales_loss } -> std::convertible_to<bool>;
+};
+
+/// fp64, fp32, bf16 with fp32 main weights, fp16 with a loss scaler.
+template <class P>
+concept Precision = HasDtypes<P> && HasLossScaling<P>;
+
+template <class O>
+concept NamesPrecision = Precision<typename O::precision>;
+
+template <class O>
+concept OptimizerPolicy = NamesPrecision<O>;
+
+}  // namespace mgfl::optimizer

@@ -1,0 +1,26 @@
+/// The contract of a parallel policy: which communicator, which extents are static, and the context of one rank's groups.
+#pragma once
+
+#include <concepts>
+
+#include "mgfl/parallel/communicator.hpp"
+#include "mgfl/parallel/layout.hpp"
+
+namespace mgfl::parallel {
+
+template <class P>
+concept NamesCommunicator = Communicator<typename P::communicator_type>;
+
+/// A context holds one rank's place and groups. It is made once and passed to whoever needs it.
+template <class P>
+concept HasContext = requires(const typename P::context_type& context) {
+  { context.extents } -> std::convertible_to<Extents>;
+  { context.place } -> std::convertible_to<Place>;
+  { context.world } -> std::convertible_to<typename P::communicator_type*>;
+  { context.data_parallel } -> std::convertible_to<typename P::communicator_type*>;
+};
+
+template <class P>
+concept ParallelPolicy = NamesCommunicator<P> && HasContext<P>;
+
+}  // namespace mgfl::parallel

@@ -1,0 +1,131 @@
+/// The decoder-only transformer: modules as plain structs of parameters, blocks as explicit forward/backward pairs.
+/// Mirrors megatron.core.models.gpt.GPTModel.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mgfl/engine/batch.hpp"
+#include "mgfl/parallel/param.hpp"
+#include "policies/model/arena.hpp"
+#include "policies/model/transformer_config.hpp"
+
+namespace mgfl::bridge {
+class AutoBridge;
+}
+
+namespace mgfl::model {
+
+/// linear_qkv's rows lie per kv group: [its queries, its key, its value].
+struct SelfAttention {
+  Param<placement::Qkv> linear_qkv_weight;
+  std::optional<Param<placement::Qkv>> linear_qkv_bias;
+  std::optional<Param<placement::Replicated>> q_layernorm_weight, k_layernorm_weight;
+  Param<placement::Row> linear_proj_weight;
+  std::optional<Param<placement::Replicated>> linear_proj_bias;
+};
+
+/// linear_fc1's rows are [gate; up].
+struct Mlp {
+  Param<placement::GateUp> linear_fc1_weight;
+  std::optional<Param<placement::GateUp>> linear_fc1_bias;
+  Param<placement::Row> linear_fc2_weight;
+  std::optional<Param<placement::Replicated>> linear_fc2_bias;
+};
+
+struct DecoderLayer {
+  Param<placement::Replicated> input_layernorm_weight;
+  SelfAttention self_attention;
+  Param<placement::Replicated> pre_mlp_layernorm_weight;
+  Mlp mlp;
+};
+
+/// What the forward pass of one layer keeps for its backward pass. Norm outputs and the activated MLP are computed anew.
+struct LayerActivations {
+  Tensor input;               // [tokens, hidden] residual stream at the layer's start
+  Tensor input_rstd;          // [tokens]
+  Tensor qkv_before_norm;     // [tokens, qkv width], only where heads are normed
+  Tensor qk_rstd;             // [tokens, heads + groups], only where heads are normed
+  Tensor qkv;                 // [tokens, qkv width] after rotation
+  Tensor context;             // [tokens, heads * head_dim] attention output
+  Tensor lse;                 // [heads, tokens]
+  Tensor middle;              // [tokens, hidden] residual stream before the MLP
+  Tensor middle_rstd;         // [tokens]
+  Tensor gate_up;             // [tokens, 2 ffn]
+};
+
+/// One micro-batch on its way through the model. Tensors live in the workspace's arena.
+struct Activations {
+  MicroBatch batch;
+  Tensor cos, sin;             // [tokens, head_dim / 2]
+  std::vector<LayerActivations> layers;
+  Tensor final_input;          // [tokens, hidden]
+  Tensor final_rstd;           // [tokens]
+  Tensor hidden;               // [tokens, hidden], the head's input
+  Tensor log_normalizer;       // [tokens] lse of the scaled logits, kept for the head's backward pass
+  Tensor entropy;              // [tokens]
+  Tensor d_hidden;             // [tokens, hidden], the head's gradient
+};
+
+/// Reused memory and the activations of the micro-batch in flight.
+struct Workspace {
+  Arena arena;
+  Activations activations;
+};
+
+/// Model contract of Engine: parameters, and a micro-batch's passes in pieces.
+class Decoder {
+ public:
+  using config_type = TransformerConfig;
+  using bridge_type = bridge::AutoBridge;
+
+  explicit Decoder(const TransformerConfig& config);
+
+  const TransformerConfig& config() const { return config_; }
+
+  /// Every parameter once, in the order of their Megatron names' layers. The references stay valid as long as the model.
+  std::vector<ParamRef> parameters();
+
+  /// Runs embedding, layers and final norm; keeps what backward needs in `workspace` (nothing with keep = false).
+  void forward(const MicroBatch& batch, Workspace& workspace, bool keep) const;
+
+  /// log p(label) and entropy of every position, in row chunks, without storing logits. Both [tokens]; 0 at ignored labels
+  /// (log_probs). Entropy is only computed when asked for.
+  HeadOutput head_forward(Workspace& workspace, bool with_entropy) const;
+
+  /// Gradient of sum(d_log_prob * log_prob + d_entropy * entropy) with respect to the head's weight (accumulated) and input.
+  void head_backward(Workspace& workspace, const Tensor& d_log_prob, const Tensor& d_entropy);
+
+  /// head_forward and head_backward in one pass over the logits, for losses whose gradient is known beforehand.
+  HeadOutput head_forward_backward(Workspace& workspace, const Tensor& d_log_prob, bool with_entropy);
+
+  /// Backward of `forward` from the head's input gradient; accumulates every main_grad.
+  void backward(Workspace& workspace);
+
+  /// Whole logits [tokens, vocab] of the micro-batch in flight, for people and tests.
+  Tensor logits(Workspace& workspace) const;
+
+  /// Adds the embedding's share of a tied weight to its main_grad; called once, after the last micro-batch.
+  void finalize_tied_grads();
+
+  /// Allocates what gradients need beside main_grad (a tied weight keeps one buffer per use until the end of the step).
+  void allocate_grads(at::ScalarType main_dtype);
+  void zero_grads();
+
+  Param<placement::Vocab> word_embeddings;
+  std::vector<DecoderLayer> layers;
+  Param<placement::Replicated> final_layernorm;
+  std::optional<Param<placement::Vocab>> output_layer;  // absent when tied
+
+ private:
+  const Param<placement::Vocab>& head() const { return output_layer ? *output_layer : word_embeddings; }
+  Param<placement::Vocab>& head() { return output_layer ? *output_layer : word_embeddings; }
+  Tensor& embedding_grad() { return output_layer ? word_embeddings.main_grad : tied_embedding_grad_; }
+
+  TransformerConfig config_;
+  std::vector<double> inverse_frequencies_;
+  Tensor tied_embedding_grad_;  // [vocab, hidden] when tied
+};
+
+}  // namespace mgfl::model

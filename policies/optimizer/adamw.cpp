@@ -1,0 +1,40 @@
+#include "policies/optimizer/adamw.hpp"
+
+#include "mgfl/tensor/factory.hpp"
+#include "policies/kernels/kernels.hpp"
+
+namespace mgfl::optimizer {
+
+AdamW::AdamW(const ParamBuffer& buffer, const OptimizerConfig& config)
+    : exp_avg(zeros({buffer.numel}, buffer.main_params.scalar_type())),
+      exp_avg_sq(zeros({buffer.numel}, buffer.main_params.scalar_type())),
+      config_(config) {
+  for (std::size_t i = 0; i < buffer.params.size(); ++i) {
+    const auto end = i + 1 < buffer.params.size() ? buffer.offsets[i + 1] : buffer.numel;
+    const std::size_t group = buffer.params[i].desc->weight_decay ? 0 : 1;
+    if (!segments_.empty() && segments_.back().group == group)
+      segments_.back().end = end;
+    else
+      segments_.push_back({buffer.offsets[i], end, group});
+  }
+}
+
+std::vector<ParamGroup> AdamW::param_groups(const OptimizerConfig& config) {
+  return {{config.lr, config.weight_decay, 1.0, {}, {}}, {config.lr, 0.0, 0.0, {}, {}}};
+}
+
+void AdamW::step(ParamBuffer& buffer, const std::vector<ParamGroup>& groups, double grad_scale) {
+  ++updates;
+  const bool rounds = buffer.values.scalar_type() != buffer.main_params.scalar_type();
+  for (const auto& segment : segments_) {
+    const auto cut = [&](const Tensor& flat) { return flat.narrow(0, segment.begin, segment.end - segment.begin); };
+    auto main_param = cut(buffer.main_params), exp_avg_cut = cut(exp_avg), exp_avg_sq_cut = cut(exp_avg_sq);
+    auto model_param = rounds ? cut(buffer.values) : Tensor();
+    const auto& group = groups[segment.group];
+    kernels::adamw_step(main_param, cut(buffer.main_grads), exp_avg_cut, exp_avg_sq_cut, model_param,
+                        {group.lr, config_.adam_beta1, config_.adam_beta2, config_.adam_eps, group.weight_decay, updates,
+                         grad_scale});
+  }
+}
+
+}  // namespace mgfl::optimizer

@@ -1,0 +1,38 @@
+/// AdamW on flat shards. Mirrors torch.optim.AdamW, with Megatron's rule for what decays.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mgfl/policy/optimizer_policy.hpp"
+#include "policies/optimizer/param_buffer.hpp"
+
+namespace mgfl::optimizer {
+
+/// Neighbouring elements of the flat buffers that belong to one parameter group.
+struct Segment {
+  std::int64_t begin = 0, end = 0;
+  std::size_t group = 0;
+};
+
+/// State and update of AdamW for a rank's part of the flat buffers.
+class AdamW {
+ public:
+  AdamW(const ParamBuffer& buffer, const OptimizerConfig& config);
+
+  /// One update of every segment with its group's lr and weight decay; gradients are multiplied by grad_scale first.
+  /// Rounds the new main weights to the model's dtype where that is another.
+  void step(ParamBuffer& buffer, const std::vector<ParamGroup>& groups, double grad_scale);
+
+  /// Group 0 decays (matrices, embeddings), group 1 does not (norms, biases).
+  static std::vector<ParamGroup> param_groups(const OptimizerConfig& config);
+
+  Tensor exp_avg, exp_avg_sq;    // [numel] main dtype
+  std::int64_t updates = 0;      // real updates so far: Adam's step number
+
+ private:
+  OptimizerConfig config_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace mgfl::optimizer

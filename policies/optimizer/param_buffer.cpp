@@ -1,0 +1,40 @@
+#include "policies/optimizer/param_buffer.hpp"
+
+#include "mgfl/tensor/factory.hpp"
+
+namespace mgfl::optimizer {
+
+namespace {
+constexpr std::int64_t alignment = 64;  // elements
+
+std::int64_t numel_of(const ParamDesc& desc) {
+  std::int64_t numel = 1;
+  for (auto extent : desc.shape) numel *= extent;
+  return numel;
+}
+}  // namespace
+
+Tensor ParamBuffer::view(const Tensor& flat, std::size_t param) const {
+  const auto& desc = *params[param].desc;
+  return flat.narrow(0, offsets[param], numel_of(desc)).view(desc.shape);
+}
+
+ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_dtype) {
+  ParamBuffer buffer;
+  buffer.params = std::move(params);
+  for (const auto& param : buffer.params) {
+    buffer.offsets.push_back(buffer.numel);
+    buffer.numel += (numel_of(*param.desc) + alignment - 1) / alignment * alignment;
+  }
+  buffer.values = zeros({buffer.numel}, model_dtype);
+  for (std::size_t i = 0; i < buffer.params.size(); ++i) *buffer.params[i].value = buffer.view(buffer.values, i);
+  return buffer;
+}
+
+void allocate_training(ParamBuffer& buffer, at::ScalarType main_dtype) {
+  buffer.main_params = buffer.values.scalar_type() == main_dtype ? buffer.values : buffer.values.to(main_dtype);
+  buffer.main_grads = zeros({buffer.numel}, main_dtype);
+  for (std::size_t i = 0; i < buffer.params.size(); ++i) *buffer.params[i].main_grad = buffer.view(buffer.main_grads, i);
+}
+
+}  // namespace mgfl::optimizer
