@@ -21,14 +21,15 @@ struct Context {
   Extents extents;
   Place place;
   C* world = nullptr;
-  C* data_parallel = nullptr;  // ranks that hold the same weights
+  C* data_parallel = nullptr;   // ranks that hold the same weights
+  C* model_parallel = nullptr;  // ranks that together hold one copy of the weights
 };
 
-/// Data parallelism over all ranks of `world`.
+/// Data parallelism over all ranks of `world`; `alone` is a group of this rank only.
 template <Communicator C>
-Context<C> data_parallel_context(C& world) {
+Context<C> data_parallel_context(C& world, C& alone) {
   const auto extents = extents_for_world(world.size(), 1, 1, 1);
-  return {extents, place_of(world.rank(), extents), &world, &world};
+  return {extents, place_of(world.rank(), extents), &world, &world, &alone};
 }
 
 /// `Megatron<Tp<1>, Pp<1>, Cp<1>, Ep<1>, Mpi>`: dp is what remains of the world.

@@ -18,6 +18,7 @@ concept HasContext = requires(const typename P::context_type& context) {
   { context.place } -> std::convertible_to<Place>;
   { context.world } -> std::convertible_to<typename P::communicator_type*>;
   { context.data_parallel } -> std::convertible_to<typename P::communicator_type*>;
+  { context.model_parallel } -> std::convertible_to<typename P::communicator_type*>;
 };
 
 template <class P>

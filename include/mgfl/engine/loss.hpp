@@ -1,0 +1,34 @@
+/// Losses that are a weighted sum of log-probabilities: their gradient is known beforehand, so the engine computes logits once.
+#pragma once
+
+#include <concepts>
+#include <string>
+
+#include "mgfl/engine/batch.hpp"
+
+namespace mgfl {
+
+/// loss = sum(-weight * log_prob) / count, weight fp32 [tokens].
+struct TokenWeights {
+  std::string name;
+  Tensor weight;
+  double count = 0;
+};
+
+/// A loss object that can say its token weights without seeing the model's output.
+template <class L>
+concept TokenWeightedLoss = requires(const L& loss, const Batch& batch) {
+  { loss.token_weights(batch) } -> std::convertible_to<TokenWeights>;
+};
+
+/// Supervised fine-tuning and pre-training: cross-entropy, the mean over the mask. Positions with an ignored label do not count.
+struct SftLoss {
+  TokenWeights token_weights(const Batch& batch) const;
+};
+
+static_assert(TokenWeightedLoss<SftLoss>);
+
+/// Sum in ascending order and in double precision, whatever the number of threads.
+double ordered_sum(const Tensor& values);
+
+}  // namespace mgfl
