@@ -1,0 +1,94 @@
+/// Megatron's schedule of learning rate and weight decay: warm-up, then one of five ways down.
+// Mirrors megatron.core.optimizer_param_scheduler.OptimizerParamScheduler.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "mgfl/policy/optimizer_base.hpp"
+
+namespace mgfl::scheduler {
+
+/// How the learning rate goes on after the warm-up.
+enum class LrDecayStyle { constant, linear, cosine, inverse_square_root, wsd };
+
+/// How the last part of LrDecayStyle::wsd (warm-up, stable, decay) goes down.
+enum class WsdDecayStyle { linear, cosine, exponential, minus_sqrt };
+
+/// How the weight decay goes from its first to its last value.
+enum class WdIncrStyle { constant, linear, cosine };
+
+/// Megatron's spelling of a style, e.g. "inverse-square-root" or "WSD".
+std::string_view to_string(LrDecayStyle style);
+std::string_view to_string(WsdDecayStyle style);
+std::string_view to_string(WdIncrStyle style);
+
+/// The style that Megatron spells so; UserError with the known names otherwise.
+LrDecayStyle lr_decay_style(std::string_view name);
+WsdDecayStyle wsd_decay_style(std::string_view name);
+WdIncrStyle wd_incr_style(std::string_view name);
+
+/// Lengths count whatever `step` adds up: samples in the mgfl program, as in Megatron's trainer.
+struct OptimizerParamSchedulerConfig {
+  double init_lr = 0;  // at position 0 of a warm-up
+  double max_lr = 0;   // a group's own max_lr and min_lr replace these two
+  double min_lr = 0;
+  std::int64_t lr_warmup_steps = 0;  // 0: position 0 has max_lr
+  std::int64_t lr_decay_steps =
+      0;  // warm-up included; beyond it the learning rate is min_lr (constant: max_lr)
+  LrDecayStyle lr_decay_style = LrDecayStyle::linear;
+  double start_wd = 0;
+  double end_wd = 0;
+  std::int64_t wd_incr_steps = 0;
+  WdIncrStyle wd_incr_style = WdIncrStyle::constant;
+  std::int64_t lr_wsd_decay_steps = 0;  // the part of lr_decay_steps in which WSD goes down
+  WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::exponential;
+  // What load_state does where a saved value differs from the one above: keep the saved one, keep the one
+  // above, or (neither set) refuse.
+  bool use_checkpoint = false;
+  bool override = false;
+};
+
+/// What a checkpoint keeps of a schedule.
+struct OptimizerParamSchedulerState {
+  std::int64_t num_steps = 0;
+  OptimizerParamSchedulerConfig config;
+};
+
+/// Writes learning rate and weight decay of every parameter group. Before the first `step` the values of
+/// position 0 hold, so that a warm-up from init_lr 0 makes a first update with learning rate 0, as in
+/// Megatron.
+class OptimizerParamScheduler {
+ public:
+  /// Borrows `optimizer`, which must outlive the scheduler, and writes the values of position 0 into its
+  /// groups. UserError for lengths or rates that describe no schedule, naming the values.
+  OptimizerParamScheduler(optimizer::Optimizer& optimizer, const OptimizerParamSchedulerConfig& config);
+
+  /// Moves on by `increment` (>= 0) and writes the values of the new position into the groups.
+  void step(std::int64_t increment);
+
+  /// Learning rate of a group at the present position.
+  double get_lr(const optimizer::ParamGroup& group) const;
+
+  /// Weight decay at the present position, before a group's wd_mult.
+  double get_wd() const;
+
+  std::int64_t num_steps() const { return num_steps_; }
+  const OptimizerParamSchedulerConfig& config() const { return config_; }
+
+  OptimizerParamSchedulerState state() const { return {num_steps_, config_}; }
+
+  /// Takes a saved position (never added to the present one) and writes its values into the groups. UserError
+  /// that names both values where a saved setting differs and neither `use_checkpoint` nor `override` is set;
+  /// nothing changes then.
+  void load_state(const OptimizerParamSchedulerState& saved);
+
+ private:
+  void write_groups();
+
+  optimizer::Optimizer* optimizer_;
+  OptimizerParamSchedulerConfig config_;
+  std::int64_t num_steps_ = 0;
+};
+
+}  // namespace mgfl::scheduler
