@@ -1,12 +1,14 @@
 #include "policies/model/decoder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "mgfl/base/error.hpp"
 #include "mgfl/parallel/activation.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/kernels/kernels.hpp"
+#include "policies/model/initialize.hpp"
 #include "policies/model/linear_cross_entropy.hpp"
 
 namespace mgfl::model {
@@ -109,6 +111,16 @@ struct LayerPass {
 
   void forward(const DecoderLayer& layer, const Tensor& stream, const Tensor& delta, LayerActivations& saved,
                Scratch& scratch, Tensor& mlp_out) const {
+    forward(layer, stream, delta, saved, scratch, mlp_out, [&] {
+      kernels::attention(saved.qkv, micro_batch.batch.cu_seqlens, attention_shape(config, index), saved.context,
+                         saved.lse);
+    });
+  }
+
+  /// The same with attention of the caller's: `attend()` turns saved.qkv into saved.context.
+  template <class Attend>
+  void forward(const DecoderLayer& layer, const Tensor& stream, const Tensor& delta, LayerActivations& saved,
+               Scratch& scratch, Tensor& mlp_out, Attend&& attend) const {
     const auto& attention = layer.self_attention;
     kernels::rms_norm(stream, delta, layer.input_layernorm_weight.value, config.layernorm_epsilon, saved.input,
                       scratch.normed, saved.input_rstd);
@@ -118,7 +130,7 @@ struct LayerPass {
     kernels::qk_norm_rotary(projected, value_or_none(attention.q_layernorm_weight),
                             value_or_none(attention.k_layernorm_weight), config.layernorm_epsilon, cos, sin,
                             qkv_layout(config), saved.qkv, saved.qk_rstd);
-    kernels::attention(saved.qkv, micro_batch.batch.cu_seqlens, attention_shape(config, index), saved.context, saved.lse);
+    attend();
     const auto attended = row_parallel(saved.context, attention.linear_proj_weight.value,
                                        value_or_none(attention.linear_proj_bias), scratch.delta);
     kernels::rms_norm(saved.input, attended.tensor, layer.pre_mlp_layernorm_weight.value, config.layernorm_epsilon,
@@ -175,6 +187,49 @@ struct LayerPass {
     parallel::reduce_input_grad(tp, act<placement::Partial>{scratch.d_normed});
   }
 };
+
+/// Memory for one layer's activations.
+LayerActivations take_layer(Arena& arena, const TransformerConfig& config, std::int64_t tokens, at::ScalarType dtype) {
+  const auto layout = qkv_layout(config);
+  const auto main = main_dtype(dtype);
+  LayerActivations saved;
+  saved.input = arena.take({tokens, config.hidden_size}, dtype);
+  saved.input_rstd = arena.take({tokens}, main);
+  if (config.qk_layernorm) {
+    saved.qkv_before_norm = arena.take({tokens, layout.row_width()}, dtype);
+    saved.qk_rstd = arena.take({tokens, layout.heads() + layout.groups}, main);
+  }
+  saved.qkv = arena.take({tokens, layout.row_width()}, dtype);
+  saved.context = arena.take({tokens, layout.heads() * layout.head_dim}, dtype);
+  saved.lse = arena.take({layout.heads(), tokens}, main);
+  saved.middle = arena.take({tokens, config.hidden_size}, dtype);
+  saved.middle_rstd = arena.take({tokens}, main);
+  saved.gate_up = arena.take({tokens, 2 * config.ffn_hidden_size}, dtype);
+  return saved;
+}
+
+/// Appends one position to each listed sequence and lets its queries look at all that the cache holds (window allowing).
+/// qkv [n, row_width] after rotation; context [n, heads * head_dim].
+void attend_to_cache(const Tensor& qkv, const std::vector<std::int64_t>& sequences, const kernels::AttentionShape& shape,
+                     const std::vector<std::int64_t>& lengths, Tensor& keys, Tensor& values, Tensor& context) {
+  const auto& layout = shape.layout;
+  const auto math = main_dtype(qkv.scalar_type());
+  for (std::size_t row = 0; row < sequences.size(); ++row) {
+    const auto sequence = sequences[row];
+    const auto position = lengths[static_cast<std::size_t>(sequence)];
+    const auto groups =
+        qkv.select(0, static_cast<std::int64_t>(row)).view({layout.groups, layout.queries_per_group + 2, layout.head_dim});
+    auto k = keys.select(0, sequence), v = values.select(0, sequence);
+    k.select(1, position).copy_(groups.select(1, layout.queries_per_group));
+    v.select(1, position).copy_(groups.select(1, layout.queries_per_group + 1));
+    const auto first = shape.window > 0 ? std::max<std::int64_t>(0, position + 1 - shape.window) : 0;
+    const auto seen = position + 1 - first;
+    const auto q = groups.narrow(1, 0, layout.queries_per_group).to(math);
+    const auto scores = q.matmul(k.narrow(1, first, seen).to(math).transpose(1, 2)).mul(shape.scale);
+    const auto mixed = scores.softmax(-1).matmul(v.narrow(1, first, seen).to(math));
+    context.select(0, static_cast<std::int64_t>(row)).copy_(mixed.reshape({-1}));
+  }
+}
 
 }  // namespace
 
@@ -234,9 +289,7 @@ void Decoder::forward(const MicroBatch& batch, Workspace& workspace, bool keep) 
   const auto tokens = batch.batch.num_tokens();
   const auto dtype = word_embeddings.value.scalar_type();
   const auto main = main_dtype(dtype);
-  const auto layout = qkv_layout(config_);
   const auto hidden = config_.hidden_size;
-  const auto ffn = config_.ffn_hidden_size;
   const auto half = static_cast<std::int64_t>(inverse_frequencies_.size());
 
   run.cos = arena.take({tokens, half}, main);
@@ -252,32 +305,15 @@ void Decoder::forward(const MicroBatch& batch, Workspace& workspace, bool keep) 
   Scratch scratch;
   scratch.normed = arena.take({tokens, hidden}, dtype);
   scratch.delta = arena.take({tokens, hidden}, dtype);
-  scratch.activated = arena.take({tokens, ffn}, dtype);
+  scratch.activated = arena.take({tokens, config_.ffn_hidden_size}, dtype);
 
   kernels::embedding(batch.batch.input_ids, word_embeddings.value, 0, embedded);
-  const auto take_layer = [&] {
-    LayerActivations saved;
-    saved.input = arena.take({tokens, hidden}, dtype);
-    saved.input_rstd = arena.take({tokens}, main);
-    if (config_.qk_layernorm) {
-      saved.qkv_before_norm = arena.take({tokens, layout.row_width()}, dtype);
-      saved.qk_rstd = arena.take({tokens, layout.heads() + layout.groups}, main);
-    }
-    saved.qkv = arena.take({tokens, layout.row_width()}, dtype);
-    saved.context = arena.take({tokens, layout.heads() * layout.head_dim}, dtype);
-    saved.lse = arena.take({layout.heads(), tokens}, main);
-    saved.middle = arena.take({tokens, hidden}, dtype);
-    saved.middle_rstd = arena.take({tokens}, main);
-    saved.gate_up = arena.take({tokens, 2 * ffn}, dtype);
-    return saved;
-  };
   // The stream that enters a layer is `stream` + `delta`; the first layer's delta is nothing, so its input is a copy.
   Tensor stream = embedded, delta;
   LayerActivations saved;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     // Without keep two sets take turns: a layer reads its predecessor's `middle` while it writes its own.
-    if (keep || i < 2)
-      run.layers.push_back(take_layer());
+    if (keep || i < 2) run.layers.push_back(take_layer(arena, config_, tokens, dtype));
     saved = run.layers[keep ? i : i % 2];
     if (!delta.defined()) saved.input = embedded;
     const LayerPass pass{config_, i, batch, run.cos, run.sin, {}};
@@ -346,6 +382,85 @@ Tensor Decoder::logits(Workspace& workspace) const {
   kernels::linear(hidden, head().value, Tensor(), out);
   return out;
 }
+
+KvCache Decoder::make_cache(std::int64_t sequences, std::int64_t capacity) const {
+  KvCache cache;
+  for (std::int64_t i = 0; i < config_.num_layers; ++i)
+    for (auto* side : {&cache.keys, &cache.values})
+      side->push_back(zeros({sequences, config_.num_query_groups, capacity, config_.kv_channels},
+                            word_embeddings.value.scalar_type()));
+  cache.lengths.assign(static_cast<std::size_t>(sequences), 0);
+  return cache;
+}
+
+Tensor Decoder::prefill(const Batch& prompts, KvCache& cache, Workspace& workspace) const {
+  forward({prompts, 0, 0}, workspace, true);
+  const auto layout = qkv_layout(config_);
+  const auto& run = workspace.activations;
+  const auto* borders = prompts.cu_seqlens.const_data_ptr<std::int32_t>();
+  auto last = empty({prompts.num_sequences(), config_.hidden_size}, run.hidden.scalar_type());
+  for (std::int64_t s = 0; s < prompts.num_sequences(); ++s) {
+    const std::int64_t begin = borders[s], length = borders[s + 1] - begin;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const auto rows = run.layers[i].qkv.narrow(0, begin, length)
+                            .view({length, layout.groups, layout.queries_per_group + 2, layout.head_dim})
+                            .transpose(0, 1);  // [groups, length, q.. k v, head_dim]
+      cache.keys[i].select(0, s).narrow(1, 0, length).copy_(rows.select(2, layout.queries_per_group));
+      cache.values[i].select(0, s).narrow(1, 0, length).copy_(rows.select(2, layout.queries_per_group + 1));
+    }
+    cache.lengths[static_cast<std::size_t>(s)] = length;
+    last.select(0, s).copy_(run.hidden.select(0, begin + length - 1));
+  }
+  auto out = empty({prompts.num_sequences(), config_.vocab_size}, run.hidden.scalar_type());
+  kernels::linear(last, head().value, Tensor(), out);
+  return out;
+}
+
+Tensor Decoder::decode(const Tensor& ids, const std::vector<std::int64_t>& sequences, KvCache& cache,
+                       Workspace& workspace) const {
+  auto& arena = workspace.arena;
+  arena.release({});
+  const auto rows = ids.numel();
+  const auto dtype = word_embeddings.value.scalar_type();
+  const auto main = main_dtype(dtype);
+  const auto half = static_cast<std::int64_t>(inverse_frequencies_.size());
+  MicroBatch micro_batch;
+  micro_batch.batch.input_ids = ids;
+  micro_batch.batch.position_ids = empty({rows}, at::kLong);
+  auto* positions = micro_batch.batch.position_ids.data_ptr<std::int64_t>();
+  for (auto sequence : sequences) *positions++ = cache.lengths[static_cast<std::size_t>(sequence)];
+  auto cos = arena.take({rows, half}, main), sin = arena.take({rows, half}, main);
+  rotary_tables(micro_batch, inverse_frequencies_, config_.rope_scaling.attention_factor, cos, sin);
+
+  std::array<LayerActivations, 2> saved{take_layer(arena, config_, rows, dtype), take_layer(arena, config_, rows, dtype)};
+  Scratch scratch;
+  scratch.normed = arena.take({rows, config_.hidden_size}, dtype);
+  scratch.delta = arena.take({rows, config_.hidden_size}, dtype);
+  scratch.activated = arena.take({rows, config_.ffn_hidden_size}, dtype);
+  auto embedded = arena.take({rows, config_.hidden_size}, dtype), mlp_out = arena.take({rows, config_.hidden_size}, dtype);
+  kernels::embedding(ids, word_embeddings.value, 0, embedded);
+  Tensor stream = embedded, delta;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    auto& layer = saved[i % 2];
+    if (!delta.defined()) layer.input = embedded;
+    const LayerPass pass{config_, i, micro_batch, cos, sin, {}};
+    pass.forward(layers[i], stream, delta, layer, scratch, mlp_out, [&] {
+      attend_to_cache(layer.qkv, sequences, attention_shape(config_, i), cache.lengths, cache.keys[i], cache.values[i],
+                      layer.context);
+    });
+    stream = layer.middle;
+    delta = mlp_out;
+  }
+  for (auto sequence : sequences) ++cache.lengths[static_cast<std::size_t>(sequence)];
+  auto sum = arena.take({rows, config_.hidden_size}, dtype), hidden = arena.take({rows, config_.hidden_size}, dtype);
+  auto rstd = arena.take({rows}, main);
+  kernels::rms_norm(stream, delta, final_layernorm.value, config_.layernorm_epsilon, sum, hidden, rstd);
+  auto out = empty({rows, config_.vocab_size}, dtype);
+  kernels::linear(hidden, head().value, Tensor(), out);
+  return out;
+}
+
+void Decoder::initialize(std::uint64_t seed) { initialize_parameters(parameters(), seed); }
 
 void Decoder::finalize_tied_grads() {
   if (!output_layer) word_embeddings.main_grad.add_(tied_embedding_grad_);

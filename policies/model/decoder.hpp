@@ -68,6 +68,12 @@ struct Activations {
   Tensor d_hidden;             // [tokens, hidden], the head's gradient
 };
 
+/// Keys and values of every position so far, for generation. Layer tensors are [sequences, groups, capacity, head_dim].
+struct KvCache {
+  std::vector<Tensor> keys, values;    // one of each a layer
+  std::vector<std::int64_t> lengths;   // positions filled, one a sequence
+};
+
 /// Reused memory and the activations of the micro-batch in flight.
 struct Workspace {
   Arena arena;
@@ -79,6 +85,7 @@ class Decoder {
  public:
   using config_type = TransformerConfig;
   using bridge_type = bridge::AutoBridge;
+  using workspace_type = Workspace;
 
   explicit Decoder(const TransformerConfig& config);
 
@@ -105,6 +112,19 @@ class Decoder {
 
   /// Whole logits [tokens, vocab] of the micro-batch in flight, for people and tests.
   Tensor logits(Workspace& workspace) const;
+
+  /// An empty cache for as many sequences, each of at most `capacity` positions.
+  KvCache make_cache(std::int64_t sequences, std::int64_t capacity) const;
+
+  /// Runs whole prompts through the model and keeps their keys and values: sequence s of the batch becomes sequence s of the
+  /// cache. Logits of each sequence's last position, [sequences, vocab].
+  Tensor prefill(const Batch& prompts, KvCache& cache, Workspace& workspace) const;
+
+  /// One more token for each listed sequence of the cache. ids int64 [n]; logits [n, vocab].
+  Tensor decode(const Tensor& ids, const std::vector<std::int64_t>& sequences, KvCache& cache, Workspace& workspace) const;
+
+  /// Random weights, as the parameters' descriptions say.
+  void initialize(std::uint64_t seed);
 
   /// Adds the embedding's share of a tied weight to its main_grad; called once, after the last micro-batch.
   void finalize_tied_grads();

@@ -10,8 +10,16 @@ template <class Kind, Precision P>
 struct Local {
   static_assert(std::is_same_v<Kind, AdamW>, "mgfl: Local<> knows AdamW.");
   using precision = P;
+  using buffer_type = ParamBuffer;
   template <parallel::Communicator C>
   using optimizer_type = MixedPrecisionOptimizer<P, C>;
+
+  static ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_dtype) {
+    return optimizer::allocate_weights(std::move(params), model_dtype);
+  }
+  static void allocate_training(ParamBuffer& buffer, at::ScalarType main_dtype) {
+    optimizer::allocate_training(buffer, main_dtype);
+  }
 };
 
 static_assert(OptimizerPolicy<Local<AdamW, Fp32>>);

@@ -16,6 +16,18 @@ void check_tensor(const Tensor& tensor, at::ScalarType dtype, std::int64_t numel
 
 }  // namespace
 
+void validate_borders(const Batch& batch) {
+  check_user(batch.cu_seqlens.defined() && batch.cu_seqlens.numel() >= 1, "batch: cu_seqlens is missing.");
+  check_tensor(batch.cu_seqlens, at::kInt, batch.cu_seqlens.numel(), "cu_seqlens");
+  const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
+  const auto sequences = batch.num_sequences(), tokens = batch.num_tokens();
+  check_user(borders[0] == 0 && borders[sequences] == tokens, "batch: cu_seqlens runs from ", borders[0], " to ",
+             borders[sequences], ", expected from 0 to the ", tokens, " tokens of input_ids.");
+  for (std::int64_t s = 0; s < sequences; ++s)
+    check_user(borders[s] <= borders[s + 1], "batch: cu_seqlens falls from ", borders[s], " to ", borders[s + 1],
+               " at sequence ", s, "; it must not decrease.");
+}
+
 void validate(const Batch& batch, std::int64_t vocab_size) {
   const auto tokens = batch.num_tokens();
   check_tensor(batch.input_ids, at::kLong, tokens, "input_ids");
@@ -23,16 +35,7 @@ void validate(const Batch& batch, std::int64_t vocab_size) {
   check_tensor(batch.loss_mask, at::kFloat, tokens, "loss_mask");
   if (batch.position_ids.defined()) check_tensor(batch.position_ids, at::kLong, tokens, "position_ids");
   if (batch.temperature.defined()) check_tensor(batch.temperature, at::kFloat, tokens, "temperature");
-  check_user(batch.cu_seqlens.defined() && batch.cu_seqlens.numel() >= 1, "batch: cu_seqlens is missing.");
-  check_tensor(batch.cu_seqlens, at::kInt, batch.cu_seqlens.numel(), "cu_seqlens");
-
-  const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
-  const auto sequences = batch.num_sequences();
-  check_user(borders[0] == 0 && borders[sequences] == tokens, "batch: cu_seqlens runs from ", borders[0], " to ",
-             borders[sequences], ", expected from 0 to the ", tokens, " tokens of input_ids.");
-  for (std::int64_t s = 0; s < sequences; ++s)
-    check_user(borders[s] <= borders[s + 1], "batch: cu_seqlens falls from ", borders[s], " to ", borders[s + 1],
-               " at sequence ", s, "; it must not decrease.");
+  validate_borders(batch);
 
   const auto* ids = batch.input_ids.const_data_ptr<std::int64_t>();
   const auto* labels = batch.labels.const_data_ptr<std::int64_t>();
@@ -44,6 +47,14 @@ void validate(const Batch& batch, std::int64_t vocab_size) {
                " at position ", t, " is outside the vocabulary of ", vocab_size, " tokens; use ", ignore_index,
                " for positions without a label.");
   }
+}
+
+Batch sequences_of(const Batch& batch, std::int64_t first, std::int64_t last) {
+  const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
+  const std::int64_t begin = borders[first], tokens = borders[last] - begin;
+  const auto cut = [&](const Tensor& t) { return t.defined() ? t.narrow(0, begin, tokens) : t; };
+  return {cut(batch.input_ids), cut(batch.labels), cut(batch.loss_mask),
+          batch.cu_seqlens.narrow(0, first, last - first + 1).sub(begin), cut(batch.position_ids), cut(batch.temperature)};
 }
 
 std::vector<MicroBatch> split_micro_batches(const Batch& batch, std::int64_t micro_batch_size, std::int64_t max_tokens) {
@@ -62,15 +73,7 @@ std::vector<MicroBatch> split_micro_batches(const Batch& batch, std::int64_t mic
     } else {
       last = std::min(first + micro_batch_size, sequences);
     }
-    const auto tokens = borders[last] - begin;
-    const auto cut = [&](const Tensor& t) { return t.defined() ? t.narrow(0, begin, tokens) : t; };
-    MicroBatch micro_batch;
-    micro_batch.batch = {cut(batch.input_ids), cut(batch.labels), cut(batch.loss_mask),
-                         batch.cu_seqlens.narrow(0, first, last - first + 1).sub(begin), cut(batch.position_ids),
-                         cut(batch.temperature)};
-    micro_batch.first_sequence = first;
-    micro_batch.first_token = begin;
-    result.push_back(std::move(micro_batch));
+    result.push_back({sequences_of(batch, first, last), first, begin});
     first = last;
   }
   return result;

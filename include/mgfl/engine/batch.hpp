@@ -25,6 +25,9 @@ struct Batch {
   std::int64_t num_sequences() const { return cu_seqlens.defined() ? cu_seqlens.numel() - 1 : 0; }
 };
 
+/// Sequences [first, last) of a batch, as views; cu_seqlens starts again at 0.
+Batch sequences_of(const Batch& batch, std::int64_t first, std::int64_t last);
+
 /// Sequences [first_sequence, first_sequence + n) of a batch, tokens from first_token on.
 struct MicroBatch {
   Batch batch;
@@ -79,6 +82,9 @@ struct StepResult {
   std::int64_t num_zeros = -1;  // -1: not counted
   double loss_scale = 1;
 };
+
+/// Throws UserError unless cu_seqlens runs from 0 to the number of tokens without falling.
+void validate_borders(const Batch& batch);
 
 /// Throws UserError unless the batch is well formed and every id lies in [0, vocab_size).
 void validate(const Batch& batch, std::int64_t vocab_size);

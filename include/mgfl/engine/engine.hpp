@@ -95,6 +95,7 @@ class Engine {
   void optimizer_zero_grad() {
     optimizer_->zero_grad();
     model_->zero_grads();
+    grads_are_zero_ = true;
   }
 
   /// A skipped step is a result: nothing but the loss scale has changed then. Collective.
@@ -146,18 +147,18 @@ class Engine {
 
   void _build_megatron_module() {
     model_.emplace(bridge_->config());
-    buffer_.emplace(Model::allocate_weights(model_->parameters(), precision::model_dtype));
+    buffer_.emplace(O::allocate_weights(model_->parameters(), precision::model_dtype));
     if (model_config_.local_path.empty())
       model_->initialize(model_config_.seed);
     else
       bridge_->load_weights(buffer_->params);
   }
 
-  /// Kernels are chosen when the library is built; here they only look at the machine once.
-  void _maybe_enable_fused_kernels() { Model::check_kernels(); }
+  /// Fused kernels were chosen when the library was built (MGFL_KERNELS), so nothing is left to switch on.
+  void _maybe_enable_fused_kernels() {}
 
   void _build_optimizer() {
-    Model::allocate_training(*buffer_, precision::main_dtype);
+    O::allocate_training(*buffer_, precision::main_dtype);
     model_->allocate_grads(precision::main_dtype);
     optimizer_.emplace(*buffer_, optimizer_config_, std::vector<communicator_type*>{context_.model_parallel},
                        context_.data_parallel);
@@ -187,6 +188,9 @@ class Engine {
                         bool forward_only) {
     NoGradGuard no_grad;
     check_run(forward_only || optimizer_.has_value(), "forward_backward_batch: this engine is forward_only.");
+    check_run(forward_only || grads_are_zero_,
+              "forward_backward_batch: gradients of an earlier batch are still there; call optimizer_zero_grad() first. Give "
+              "all micro-batches of a step in one batch, so that they share one division.");
     validate(batch, config().vocab_size);
     BatchResult result;
     const auto dtype = precision::main_dtype;
@@ -200,7 +204,10 @@ class Engine {
     if (batch.num_tokens() > 0)
       for (const auto& part : micro_batches(batch)) forward_step(part, pass);
     reduce_metrics(result);
-    if (!forward_only) finalize_model_grads(result, normalizer);
+    if (!forward_only) {
+      finalize_model_grads(result, normalizer);
+      grads_are_zero_ = false;
+    }
     return result;
   }
 
@@ -310,11 +317,17 @@ class Engine {
 
   std::optional<bridge_type> bridge_;
   std::optional<Model> model_;
-  std::optional<typename Model::buffer_type> buffer_;
+  std::optional<typename O::buffer_type> buffer_;
   std::optional<optimizer_type> optimizer_;
   std::optional<S> scheduler_;
   typename Model::workspace_type workspace_;
+  bool grads_are_zero_ = true;
   bool empty_batch_ = false;  // the last batch had nothing to learn from
 };
+
+/// The engine with a language-model head: log-probabilities and entropies of tokens.
+template <parallel::ParallelPolicy P, optimizer::OptimizerPolicy O, scheduler::SchedulerPolicy S,
+          class Model = model::Decoder>
+using MegatronEngineWithLMHead = Engine<P, O, S, Model>;
 
 }  // namespace mgfl

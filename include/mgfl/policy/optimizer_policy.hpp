@@ -46,7 +46,15 @@ concept Precision = HasDtypes<P> && HasLossScaling<P>;
 template <class O>
 concept NamesPrecision = Precision<typename O::precision>;
 
+/// Where weights, main weights and main gradients live: allocate_weights points the parameters at it, allocate_training adds
+/// what only training needs.
 template <class O>
-concept OptimizerPolicy = NamesPrecision<O>;
+concept AllocatesBuffers = requires(std::vector<ParamRef> params, typename O::buffer_type& buffer) {
+  { O::allocate_weights(params, c10::ScalarType::Float) } -> std::same_as<typename O::buffer_type>;
+  O::allocate_training(buffer, c10::ScalarType::Float);
+};
+
+template <class O>
+concept OptimizerPolicy = NamesPrecision<O> && AllocatesBuffers<O>;
 
 }  // namespace mgfl::optimizer

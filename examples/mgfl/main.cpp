@@ -1,0 +1,78 @@
+// The mgfl program: reads the command line, joins the job if there is one, and runs one command on every rank.
+#include <cstdio>
+#include <malloc.h>
+#include <variant>
+
+#include "examples/mgfl/commands.hpp"
+#include "examples/mgfl/options.hpp"
+#include "examples/mgfl/rank.hpp"
+#include "mgfl/override/environment.hpp"
+#include "policies/parallel/launcher.hpp"
+
+namespace mgfl::program {
+namespace {
+
+template <class C>
+int run(const TrainOptions& options, Rank<C>& rank) {
+  return run_train(options, rank);
+}
+template <class C>
+int run(const ScoreOptions& options, Rank<C>& rank) {
+  return run_score(options, rank);
+}
+template <class C>
+int run(const GenerateOptions& options, Rank<C>& rank) {
+  return run_generate(options, rank);
+}
+template <class C>
+int run(const BenchOptions& options, Rank<C>& rank) {
+  return run_bench(options, rank);
+}
+
+template <class Command>
+int on_this_rank(const Command& options, std::chrono::steady_clock::time_point start, parallel::MpiSession* session) {
+  const int threads = parallel::set_threads(static_cast<int>(options.runtime.threads.value_or(0)), session);
+  if (session) {
+    session->set_timeout(options.runtime.timeout_seconds);
+    parallel::Mpi world(*session);
+    auto alone = world.split(world.rank(), 0, "alone");
+    Rank<parallel::Mpi> rank{std::move(world), std::move(alone), threads, start};
+    return run(options, rank);
+  }
+  Rank<parallel::Self> rank{{}, {}, threads, start};
+  return run(options, rank);
+}
+
+int run_command(const Options& options, std::chrono::steady_clock::time_point start, parallel::MpiSession* session) {
+  check_environment();
+  return std::visit(
+      [&](const auto& command) -> int {
+        using Command = std::remove_cvref_t<decltype(command)>;
+        const bool first = !session || session->rank() == 0;
+        if constexpr (std::is_same_v<Command, EarlyExit>) {
+          if (first) std::fputs(command.text.c_str(), stdout);
+          return command.exit_status;
+        } else if constexpr (std::is_same_v<Command, OverridesOptions>) {
+          return first ? run_overrides(command) : 0;
+        } else {
+          return on_this_rank(command, start, session);
+        }
+      },
+      options);
+}
+
+}  // namespace
+}  // namespace mgfl::program
+
+int main(int argc, char** argv) {
+  using namespace mgfl;
+  const auto start = std::chrono::steady_clock::now();
+  // Freed memory stays with the process: a step allocates the same sizes again, and fresh pages cost more than they save.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  if (!parallel::launched_by_mpi())
+    return parallel::run_guarded([&] { return program::run_command(program::parse(argc, argv), start, nullptr); });
+  parallel::MpiSession session;
+  return parallel::run_guarded(session,
+                               [&] { return program::run_command(program::parse(argc, argv), start, &session); });
+}

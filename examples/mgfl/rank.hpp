@@ -1,0 +1,55 @@
+/// One rank of the running program: its groups, and the choice among the engines that were compiled in.
+#pragma once
+
+#include <chrono>
+#include <type_traits>
+
+#include "examples/mgfl/options.hpp"
+#include "policies/engine/megatron_engine.hpp"
+
+namespace mgfl::program {
+
+/// Groups of this rank. `world` and `alone` outlive every engine.
+template <parallel::Communicator C>
+struct Rank {
+  C world;
+  C alone;       // this rank only
+  int threads = 1;
+  std::chrono::steady_clock::time_point program_start;
+
+  parallel::Context<C> context() { return parallel::data_parallel_context(world, alone); }
+  bool is_first() const { return world.rank() == 0; }
+};
+
+/// Calls `command` with the precision that the user chose, as a type: the one choice made at start.
+template <class Command>
+int with_precision(const PrecisionOptions& options, Command&& command) {
+  switch (options.kind()) {
+    case Precision::fp64: return command(std::type_identity<optimizer::Fp64>());
+    case Precision::bf16: return command(std::type_identity<optimizer::Bf16WithFp32Main>());
+    case Precision::fp16: return command(std::type_identity<optimizer::Fp16WithLossScaler>());
+    case Precision::fp32: break;
+  }
+  return command(std::type_identity<optimizer::Fp32>());
+}
+
+/// Model source of the flags; a checkpoint of ours names its model itself.
+inline ModelConfig model_config(const ModelSource& source, std::int64_t seed) {
+  return {source.load_hf, source.init_from, static_cast<std::uint64_t>(seed)};
+}
+
+inline EngineConfig engine_config(const BatchOptions& batch) {
+  EngineConfig config;
+  config.micro_batch_size = batch.micro_batch_size;
+  config.max_tokens_per_micro_batch = batch.max_tokens_per_micro_batch.value_or(0);
+  return config;
+}
+
+/// Sequences [first, last) of n that this rank of the data-parallel group takes: contiguous shares, the first ones larger.
+template <parallel::Communicator C>
+std::pair<std::int64_t, std::int64_t> share_of(std::int64_t n, const C& group) {
+  const std::int64_t size = group.size(), rank = group.rank();
+  return {rank * (n / size) + std::min(rank, n % size), (rank + 1) * (n / size) + std::min(rank + 1, n % size)};
+}
+
+}  // namespace mgfl::program
