@@ -1,0 +1,170 @@
+#include "policies/data/jsonl_dataset.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "mgfl/base/error.hpp"
+#include "policies/data/mapped_file.hpp"
+
+namespace mgfl::data {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array<std::string_view, 3> known_keys{"input_ids", "labels", "loss_mask"};
+// Keys of other programs' samples that would change what is trained; ignoring them in silence would be wrong.
+constexpr std::array<std::string_view, 3> unsupported_keys{"attention_mask", "position_ids", "cu_seqlens"};
+
+// Levenshtein's distance.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j)
+      diagonal = std::exchange(
+          row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, diagonal + (a[i] == b[j] ? std::size_t{0} : 1)}));
+  }
+  return row.back();
+}
+
+void check_key(const std::string& key) {
+  for (const std::string_view known : known_keys)
+    if (key == known) return;
+  for (const std::string_view other : unsupported_keys)
+    check_user(key != other, "has the key \"", key, "\", which is not supported; leave it out");
+  // Other keys may hold what people like to keep beside the tokens, but a slip of the pen must not pass for
+  // one.
+  for (const std::string_view known : known_keys)
+    check_user(edit_distance(key, known) > 2, "has the key \"", key, "\"; did you mean \"", known, "\"?");
+}
+
+std::vector<std::int64_t> whole_numbers(const Json& list, std::string_view key, bool may_be_ignored) {
+  check_user(list.is_array(), "has no list under \"", key, "\"");
+  std::vector<std::int64_t> numbers;
+  numbers.reserve(list.size());
+  for (const Json& value : list) {
+    const bool whole =
+        value.is_number_integer() &&
+        !(value.is_number_unsigned() &&
+          value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()});
+    const bool valid = whole && (value.get<std::int64_t>() >= 0 ||
+                                 (may_be_ignored && value.get<std::int64_t>() == ignored_label));
+    check_user(valid, "has ", value.dump(-1, ' ', false, Json::error_handler_t::replace), " at position ",
+               numbers.size(), " of \"", key, "\", where a whole number of 0 or more",
+               may_be_ignored ? ", or -100," : "", " is due");
+    numbers.push_back(value.get<std::int64_t>());
+  }
+  return numbers;
+}
+
+std::vector<float> mask_values(const Json& list) {
+  check_user(list.is_array(), "has no list under \"loss_mask\"");
+  std::vector<float> values;
+  values.reserve(list.size());
+  for (const Json& value : list) {
+    check_user(value.is_number() && std::isfinite(value.get<float>()) && value.get<float>() >= 0, "has ",
+               value.dump(-1, ' ', false, Json::error_handler_t::replace), " at position ", values.size(),
+               " of \"loss_mask\", where a number of 0 or more is due");
+    values.push_back(value.get<float>());
+  }
+  return values;
+}
+
+// Reads one line; errors are the rest of a sentence that begins with the file and the line.
+Sample parse(std::string_view text) {
+  Json line;
+  try {
+    line = Json::parse(text);
+  } catch (const Json::exception& error) {
+    const std::string_view detail = error.what();
+    const std::size_t from = detail.find("] ");
+    throw UserError(concat("is not valid JSON: ", from == detail.npos ? detail : detail.substr(from + 2)));
+  }
+  check_user(line.is_object(), "is not a JSON object");
+  for (const auto& [key, value] : line.items()) check_key(key);
+  check_user(line.contains("input_ids"), "has no \"input_ids\"");
+  auto ids = whole_numbers(line["input_ids"], "input_ids", false);
+  check_user(!ids.empty(), "has no token in \"input_ids\"; leave the line out");
+  std::vector<std::int64_t> labels;
+  std::vector<float> mask;
+  const auto check_length = [&](std::string_view key, std::size_t length) {
+    check_user(length == ids.size(), "has ", ids.size(), " input_ids, but ", length, " ", key,
+               "; they must be equally long");
+  };
+  if (line.contains("labels")) {
+    labels = whole_numbers(line["labels"], "labels", true);
+    check_length("labels", labels.size());
+  }
+  if (line.contains("loss_mask")) {
+    mask = mask_values(line["loss_mask"]);
+    check_length("values of loss_mask", mask.size());
+  }
+  return make_sample(std::move(ids), std::move(labels), std::move(mask));
+}
+
+}  // namespace
+
+struct JsonlDataset::File {
+  struct Line {
+    std::size_t begin, end;  // bytes
+    std::int64_t number;     // from 1
+  };
+
+  explicit File(const std::string& name) : path(name), mapped(name) {
+    const std::string_view text = all();
+    std::int64_t number = 0;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      ++number;
+      if (text.substr(begin, end - begin).find_first_not_of(" \t\r") != text.npos) {
+        lines.push_back({begin, end, number});
+        read(lines.back());
+      }
+      begin = end + 1;
+    }
+    check_user(!lines.empty(), path, " has no samples; it needs one {\"input_ids\": [...]} a line.");
+  }
+
+  std::string_view all() const {
+    return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
+  }
+
+  Sample read(const Line& line) const {
+    try {
+      return parse(all().substr(line.begin, line.end - line.begin));
+    } catch (const UserError& error) {
+      const std::string_view what = error.what();
+      throw UserError(concat(path, ", line ", line.number, ", ", what,
+                             what.ends_with('?') || what.ends_with('.') ? "" : "."));
+    }
+  }
+
+  std::string path;
+  MappedFile mapped;
+  std::vector<Line> lines;
+};
+
+JsonlDataset::JsonlDataset(const std::string& path) : file_(std::make_shared<const File>(path)) {}
+
+std::int64_t JsonlDataset::size() const { return static_cast<std::int64_t>(file_->lines.size()); }
+const std::string& JsonlDataset::name() const { return file_->path; }
+
+Sample JsonlDataset::sample(std::int64_t number) const {
+  check_run(number >= 0 && number < size(), "Sample ", number, " of ", name(), " was asked for, but it has ",
+            size(), ".");
+  return file_->read(file_->lines[static_cast<std::size_t>(number)]);
+}
+
+}  // namespace mgfl::data

@@ -1,0 +1,37 @@
+/// Samples of equal length from three tensors [samples, length], as a .safetensors file holds them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "policies/data/sample.hpp"
+
+namespace mgfl::data {
+
+/// Takes the tensors' values row by row; reading the file is the caller's. A value whose copies share the
+/// tensors.
+class SafetensorsDataset {
+ public:
+  /// `labels` and `loss_mask` may be empty: see make_sample. UserError, naming the file, where sizes or
+  /// labels are wrong.
+  SafetensorsDataset(std::string file, std::int64_t num_samples, std::int64_t length,
+                     std::vector<std::int64_t> input_ids, std::vector<std::int64_t> labels = {},
+                     std::vector<float> loss_mask = {});
+
+  std::int64_t size() const { return tensors_->num_samples; }
+  Sample sample(std::int64_t number) const;
+  const std::string& name() const { return tensors_->file; }
+
+ private:
+  struct Tensors {
+    std::string file;
+    std::int64_t num_samples, length;
+    std::vector<std::int64_t> input_ids, labels;
+    std::vector<float> loss_mask;
+  };
+  std::shared_ptr<const Tensors> tensors_;
+};
+
+}  // namespace mgfl::data
