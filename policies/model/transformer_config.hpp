@@ -1,4 +1,6 @@
-/// What a decoder-only transformer is made of, in Megatron's names: the result of reading a Hugging Face config.json.
+/// What a decoder-only transformer is made of, in Megatron's names: the result of reading a Hugging Face
+/// config.json.
+// Mirrors megatron.core.transformer.transformer_config.TransformerConfig.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +23,8 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;
   double attention_factor = 1.0;  // multiplies cos and sin; filled in by the reader of config.json
   bool truncate = true;
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
 /// Fields carry the names of Megatron's TransformerConfig where it has them.
@@ -45,8 +49,14 @@ struct TransformerConfig {
   bool add_mlp_bias = false;
   std::vector<std::int64_t> window_size;  // per layer: keys a query sees, its own included; 0 = all before it
   std::vector<std::int64_t> eos_token_ids;
-  std::int64_t pad_token_id = -1;
+  std::int64_t pad_token_id = -1;  // -1: none
+
+  bool operator==(const TransformerConfig&) const = default;
 };
+
+/// Checks that the numbers fit each other: positive sizes, head_dim even, query heads a multiple of kv heads,
+/// one window a layer, rotary numbers sound. UserError naming the field and its value.
+void validate(const TransformerConfig& config);
 
 /// Inverse frequencies of the rotary embedding in double precision, [kv_channels / 2], scaling applied.
 std::vector<double> rotary_inverse_frequencies(const TransformerConfig& config);
