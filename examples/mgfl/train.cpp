@@ -1,0 +1,223 @@
+// `mgfl train`: trains a model on token data, evaluates, saves, and goes on where it stopped.
+#include <csignal>
+#include <iostream>
+
+#include "examples/mgfl/commands.hpp"
+#include "examples/mgfl/metrics.hpp"
+#include "examples/mgfl/training_data.hpp"
+#include "mgfl/tensor/factory.hpp"
+#include "policies/checkpoint/training_checkpoint.hpp"
+#include "policies/data/global_batches.hpp"
+
+namespace mgfl::program {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+volatile std::sig_atomic_t signal_received = 0;
+
+/// Remembers SIGTERM and SIGINT for its lifetime; training looks at them between steps.
+class SignalWatch {
+ public:
+  SignalWatch() {
+    for (int i = 0; i < 2; ++i) previous_[i] = std::signal(signals[i], [](int) { signal_received = 1; });
+  }
+  ~SignalWatch() {
+    for (int i = 0; i < 2; ++i) std::signal(signals[i], previous_[i]);
+  }
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  /// True on every rank as soon as one rank got a signal. Collective.
+  template <class C>
+  static bool seen(C& world) {
+    auto flag = zeros({1}, at::kInt).fill_(static_cast<int>(signal_received));
+    world.all_reduce(flag, ReduceOp::max);
+    return flag.template item<int>() != 0;
+  }
+
+ private:
+  static constexpr int signals[2] = {SIGTERM, SIGINT};
+  void (*previous_[2])(int);
+};
+
+constexpr int stopped_by_signal = 3;
+
+optimizer::OptimizerConfig optimizer_config(const TrainOptions& options) {
+  optimizer::OptimizerConfig config;
+  config.lr = options.lr;
+  config.min_lr = options.min_lr;
+  config.weight_decay = options.weight_decay;
+  config.adam_beta1 = options.adam_beta1;
+  config.adam_beta2 = options.adam_beta2;
+  config.adam_eps = options.adam_eps;
+  config.clip_grad = options.clip_grad;
+  config.log_num_zeros_in_grad = true;
+  config.loss_scale = options.loss_scale;
+  config.initial_loss_scale = options.initial_loss_scale;
+  config.min_loss_scale = options.min_loss_scale;
+  config.loss_scale_window = options.loss_scale_window;
+  config.hysteresis = options.hysteresis;
+  return config;
+}
+
+/// One training run on one rank.
+template <class P, class C>
+class Run {
+ public:
+  Run(const TrainOptions& options, Rank<C>& rank)
+      : options_(options),
+        rank_(rank),
+        global_batch_size_(options.global_batch_size.value_or(options.batch.micro_batch_size * rank.world.size())),
+        checkpoint_(options.model.load.empty() ? std::nullopt
+                                               : std::optional(checkpoint::find_latest(options.model.load))),
+        engine_(source(), engine_config(options.batch), optimizer_config(options),
+                scheduler_config(options, global_batch_size_), rank.context()) {}
+
+  int operator()() {
+    engine_.initialize();
+    if (checkpoint_) position_ = checkpoint::load_training_state(engine_, *checkpoint_);
+    open_datasets();
+
+    SignalWatch watch;
+    MetricsWriter writer(rank_.is_first() ? options_.log_dir : "", position_.iteration);
+    ProgressBar bar(std::cerr, stderr_is_terminal(), position_.iteration, options_.train_iters,
+                    rank_.is_first() ? options_.log_interval : options_.train_iters + 1);
+    if (evaluation_ && position_.iteration == 0) report_first_evaluation(writer);
+    while (position_.iteration < options_.train_iters) {
+      auto metrics = step();
+      const bool last = position_.iteration == options_.train_iters;
+      if (evaluation_ && (last || position_.iteration % options_.eval_interval == 0)) metrics.eval_loss = evaluate();
+      if (rank_.is_first()) {
+        writer.write(metrics);
+        bar.update(metrics);
+      }
+      const bool stopped = SignalWatch::seen(rank_.world);
+      if (!options_.save.empty() &&
+          (last || stopped || (options_.save_interval && position_.iteration % *options_.save_interval == 0)))
+        checkpoint::save_training_state(engine_, options_.save, position_, options_.keep_last.value_or(0));
+      if (stopped) {
+        bar.finish();
+        if (rank_.is_first())
+          std::cerr << "mgfl: stopped by a signal after iteration " << position_.iteration
+                    << (options_.save.empty() ? "; nothing was saved, as --save was not given.\n" : "; saved.\n");
+        return stopped_by_signal;
+      }
+    }
+    bar.finish();
+    if (!options_.save_hf.empty()) {
+      if (rank_.is_first()) engine_.bridge().export_weights(options_.save_hf, engine_.param_buffer().params, P::model_dtype);
+      rank_.world.barrier();
+    }
+    return 0;
+  }
+
+ private:
+  ModelConfig source() const {
+    if (checkpoint_) return {checkpoint_->string(), "", static_cast<std::uint64_t>(options_.seed)};
+    return model_config(options_.model, options_.seed);
+  }
+
+  void open_datasets() {
+    const auto length = options_.seq_length.value_or(engine_.config().max_position_embeddings);
+    const auto seed = static_cast<std::uint64_t>(options_.seed);
+    dataset_.emplace(open_data(options_.data, length, seed, !options_.no_shuffle,
+                               options_.train_iters * global_batch_size_));
+    batches_.emplace(batches_of(*dataset_, false));
+    if (options_.eval_data.empty()) return;
+    evaluation_.emplace(open_data(options_.eval_data, length, seed, false, {}));
+    evaluation_batches_.emplace(batches_of(*evaluation_, true));
+  }
+
+  data::GlobalBatchesConfig batches_of(const data::Dataset& dataset, bool evaluation) const {
+    data::GlobalBatchesConfig config;
+    config.dataset_size = dataset.size();
+    config.global_batch_size = global_batch_size_;
+    config.micro_batch_size = options_.batch.max_tokens_per_micro_batch ? 1 : options_.batch.micro_batch_size;
+    config.data_parallel_rank = rank_.world.rank();
+    config.data_parallel_size = rank_.world.size();
+    config.seed = static_cast<std::uint64_t>(options_.seed);
+    config.shuffle = !evaluation && !options_.no_shuffle && !dataset.is_ordered();
+    config.evaluation = evaluation;
+    return config;
+  }
+
+  StepMetrics step() {
+    const auto start = Clock::now();
+    StepMetrics metrics;
+    const auto samples = batches_->rank_samples(position_.consumed_samples);
+    const auto batch = read_batch(*dataset_, samples, engine_.config().vocab_size);
+    metrics.lr = engine_.optimizer().param_groups[0].lr;
+    engine_.optimizer_zero_grad();
+    const auto result = engine_.forward_backward_batch(batch, SftLoss{});
+    const auto outcome = engine_.optimizer_step();
+    position_.consumed_samples += global_batch_size_;
+    ++position_.iteration;
+    // The schedule counts samples; a skipped step does not move it.
+    if (outcome.stepped) engine_.lr_scheduler_step(global_batch_size_);
+
+    metrics.iteration = position_.iteration;
+    metrics.loss = result.loss();
+    metrics.grad_norm = outcome.grad_norm;
+    metrics.tokens = result.tokens;
+    metrics.loss_scale = outcome.loss_scale;
+    metrics.skipped = !outcome.stepped;
+    if (outcome.num_zeros >= 0) metrics.num_zeros = static_cast<double>(outcome.num_zeros);
+    metrics.step_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    metrics.tokens_per_second = static_cast<double>(result.tokens) / metrics.step_seconds;
+    metrics.peak_rss_bytes = peak_rss_bytes();
+    return metrics;
+  }
+
+  /// Mean loss of the evaluation data's first --eval-iters batches, the same ones each time.
+  double evaluate() {
+    double sum = 0, count = 0;
+    const auto batches = std::min(options_.eval_iters, evaluation_batches_->batches_per_epoch());
+    for (std::int64_t i = 0; i < batches; ++i) {
+      const auto samples = evaluation_batches_->rank_samples(i * global_batch_size_);
+      const auto batch = read_batch(*evaluation_, samples, engine_.config().vocab_size);
+      const auto result = engine_.forward_backward_batch(batch, SftLoss{}, true);
+      sum += result.metrics.front().sum;
+      count += result.metrics.front().count;
+    }
+    return count > 0 ? sum / count : 0.0;
+  }
+
+  /// The loss before the first step, as iteration 0.
+  void report_first_evaluation(MetricsWriter& writer) {
+    StepMetrics metrics;
+    constexpr auto none = std::numeric_limits<double>::quiet_NaN();
+    metrics.loss = metrics.grad_norm = metrics.tokens_per_second = metrics.step_seconds = none;
+    metrics.lr = none;
+    metrics.loss_scale = engine_.optimizer().loss_scale();
+    metrics.peak_rss_bytes = peak_rss_bytes();
+    metrics.eval_loss = evaluate();
+    if (rank_.is_first()) {
+      writer.write(metrics);
+      std::cerr << "iteration 0: eval loss " << *metrics.eval_loss << "\n";
+    }
+  }
+
+  const TrainOptions& options_;
+  Rank<C>& rank_;
+  std::int64_t global_batch_size_;
+  std::optional<std::filesystem::path> checkpoint_;
+  LanguageModelEngine<C, P> engine_;
+  checkpoint::TrainingPosition position_;
+  std::optional<data::Dataset> dataset_, evaluation_;
+  std::optional<data::GlobalBatches> batches_, evaluation_batches_;
+};
+
+}  // namespace
+
+template <class C>
+int run_train(const TrainOptions& options, Rank<C>& rank) {
+  return with_precision(options.precision,
+                        [&](auto p) { return Run<typename decltype(p)::type, C>(options, rank)(); });
+}
+
+template int run_train(const TrainOptions&, Rank<parallel::Self>&);
+template int run_train(const TrainOptions&, Rank<parallel::Mpi>&);
+
+}  // namespace mgfl::program
