@@ -19,24 +19,53 @@ concept HasPlace = requires(const C& c) {
   { c.size() } -> std::same_as<int>;
 };
 
-/// In place, on contiguous tensors; the shape and dtype are the same on every rank. 16-bit floats are summed in fp32 and
-/// rounded once. Every rank gets the same bits.
+/// In place, on contiguous tensors; the shape and dtype are the same on every rank. 16-bit floats are summed
+/// in fp32 and rounded once. Every rank gets the same bits.
 template <class C>
-concept HasAllReduce = requires(C& c, Tensor& tensor) { c.all_reduce(tensor, ReduceOp::sum); };
+concept HasAllReduce = requires(C& c, Tensor& tensor) {
+  c.all_reduce(tensor, ReduceOp::sum);
+};
 
 /// Overwrites `tensor` with the root's on every rank.
 template <class C>
-concept HasBroadcast = requires(C& c, Tensor& tensor) { c.broadcast(tensor, int{}); };
+concept HasBroadcast = requires(C& c, Tensor& tensor) {
+  c.broadcast(tensor, int{});
+};
 
 /// gathered [size, ...shape of part]: the parts in rank order.
 template <class C>
-concept HasAllGather = requires(C& c, const Tensor& part, Tensor& gathered) { c.all_gather(part, gathered); };
+concept HasAllGather = requires(C& c, const Tensor& part, Tensor& gathered) {
+  c.all_gather(part, gathered);
+};
 
 template <class C>
-concept HasBarrier = requires(C& c) { c.barrier(); };
+concept HasBarrier = requires(C& c) {
+  c.barrier();
+};
 
-/// A group of ranks. Every call is collective and blocking, with a deadline; failure ends the whole job with a message that
-/// names the rank and the operation.
+/// part [elements of whole / size]: this rank's share, in rank order, of the reduction of every rank's
+/// `whole`.
+template <class C>
+concept HasReduceScatter = requires(C& c, const Tensor& whole, Tensor& part) {
+  c.reduce_scatter(whole, part, ReduceOp::sum);
+};
+
+/// One number a rank, reduced over all of them: counts, flags, losses.
+template <class C>
+concept HasAllReduceValue = requires(C& c) {
+  { c.all_reduce_value(std::int64_t{}, ReduceOp::sum) } -> std::same_as<std::int64_t>;
+  { c.all_reduce_value(double{}, ReduceOp::max) } -> std::same_as<double>;
+};
+
+/// A new communicator of the ranks that give the same color >= 0, ordered by key, then by rank; the name
+/// appears in messages.
+template <class C>
+concept HasSplit = requires(C& c) {
+  { c.split(int{}, int{}, std::string_view{}) } -> std::same_as<C>;
+};
+
+/// A group of ranks. Every call is collective and blocking, with a deadline; failure ends the whole job with
+/// a message that names the rank and the operation.
 template <class C>
 concept Communicator = HasPlace<C> && HasAllReduce<C> && HasBroadcast<C> && HasAllGather<C> && HasBarrier<C>;
 

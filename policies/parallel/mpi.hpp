@@ -1,0 +1,65 @@
+/// The communicator over MPI, for CPU tensors: rank-ordered reductions, calls compared between ranks, a
+/// deadline on every wait.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "mgfl/parallel/communicator.hpp"
+#include "policies/parallel/launcher.hpp"
+
+namespace mgfl::parallel {
+
+struct MpiOptions {
+  double timeout_seconds = 0;            // longest wait for messages; 0: the session's
+  std::int64_t gather_bytes = 1 << 17;   // of all ranks together: up to here, reductions are one gather
+  std::int64_t segment_bytes = 1 << 19;  // of a larger reduction: what one rank reduces at a time
+  std::int64_t message_bytes = 1 << 30;  // longest single MPI message
+};
+
+/// A group of ranks of an MPI job. Movable. Must not outlive the session.
+///
+/// Each operation first compares its name, dtype, size and arguments between the ranks; a call that differs,
+/// or whose tensor is not a contiguous CPU tensor, throws one and the same RunError on every rank before any
+/// data moves. A wait beyond the deadline ends the job with status 2 and a message that names this rank, the
+/// operation and the ranks that did not come.
+///
+/// Sums run in rank order for each element, whatever its place in the tensor: the bits depend on nothing but
+/// the values. 16-bit floats are reduced in fp32 and rounded once; a sum of bools is their "or"; integers
+/// wrap; NaN wins a max.
+class Mpi {
+ public:
+  /// All ranks of the job. Collective.
+  explicit Mpi(const MpiSession& session, MpiOptions options = {});
+  Mpi(Mpi&&) noexcept;
+  Mpi& operator=(Mpi&&) noexcept;
+  ~Mpi();
+
+  int rank() const;
+  int size() const;
+  /// The rank in the whole job, which messages name.
+  int world_rank() const;
+
+  void all_reduce(Tensor& tensor, ReduceOp op);
+  void reduce_scatter(const Tensor& whole, Tensor& part, ReduceOp op);
+  void broadcast(Tensor& tensor, int root);
+  void all_gather(const Tensor& part, Tensor& gathered);
+  void barrier();
+  std::int64_t all_reduce_value(std::int64_t value, ReduceOp op);
+  double all_reduce_value(double value, ReduceOp op);
+
+  /// The ranks of one color (0 or more), ordered by key, then by rank; options as here. `name` appears in
+  /// messages.
+  Mpi split(int color, int key, std::string_view name = "split");
+
+ private:
+  struct State;
+  explicit Mpi(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+static_assert(Communicator<Mpi>);
+static_assert(HasReduceScatter<Mpi> && HasAllReduceValue<Mpi> && HasSplit<Mpi>);
+
+}  // namespace mgfl::parallel

@@ -1,0 +1,253 @@
+#include "policies/parallel/mpi_job.hpp"
+
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <thread>
+
+#include "mgfl/base/error.hpp"
+
+namespace mgfl::parallel::detail {
+
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+void check_mpi(int status, std::string_view call) {
+  if (status == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  throw RunError(concat(call, " failed: ", std::string_view(text, static_cast<std::size_t>(length))));
+}
+
+void say(const std::string& line) {
+  const std::string text = line + "\n";
+  std::fflush(stdout);
+  // One write, so that lines of several ranks do not mix.
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data() + done, text.size() - done);
+    if (written <= 0) return;
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+void end_at_once(int status) {
+  // MPI_Abort may leave through std::exit, whose handlers may come back here.
+  static std::atomic_flag ending = ATOMIC_FLAG_INIT;
+  if (ending.test_and_set()) ::_exit(status);
+  std::signal(SIGALRM, SIG_DFL);
+  ::alarm(10);
+  MPI_Abort(MPI_COMM_WORLD, status);
+  ::_exit(status);
+}
+
+MpiJob::MpiJob(double timeout) : timeout_seconds(timeout) {
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+
+  MPI_Comm guard;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &guard), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_set_errhandler(guard, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  guard_ = MPI_Comm_c2f(guard);
+
+  MPI_Comm node;
+  check_mpi(MPI_Comm_split_type(guard, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  node_ = MPI_Comm_c2f(node);
+  MPI_Comm_rank(node, &local_rank_);
+  MPI_Comm_size(node, &local_size_);
+
+  void* memory = nullptr;
+  MPI_Win window;
+  check_mpi(MPI_Win_allocate_shared(sizeof(Row), 1, MPI_INFO_NULL, node, &memory, &window),
+            "MPI_Win_allocate_shared");
+  check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
+  window_ = MPI_Win_c2f(window);
+  Row* own = new (memory) Row();
+  own->process = ::getpid();
+  std::strcpy(own->slots[0].name, "job");
+  taken_.assign(Row::max_slots, false);
+  taken_[0] = true;
+
+  std::vector<int> neighbours(static_cast<std::size_t>(local_size_));
+  check_mpi(MPI_Allgather(&rank_, 1, MPI_INT, neighbours.data(), 1, MPI_INT, node), "MPI_Allgather");
+  rows_.assign(static_cast<std::size_t>(size_), nullptr);
+  for (int local = 0; local < local_size_; ++local) {
+    MPI_Aint bytes = 0;
+    int unit = 0;
+    void* base = nullptr;
+    check_mpi(MPI_Win_shared_query(window, local, &bytes, &unit, &base), "MPI_Win_shared_query");
+    rows_[static_cast<std::size_t>(neighbours[static_cast<std::size_t>(local)])] = static_cast<Row*>(base);
+  }
+}
+
+void MpiJob::close() {
+  if (closed_) return;
+  closed_ = true;
+  MPI_Win window = MPI_Win_f2c(window_);
+  MPI_Win_unlock_all(window);
+  MPI_Win_free(&window);
+  MPI_Comm node = MPI_Comm_f2c(node_), guard = MPI_Comm_f2c(guard_);
+  MPI_Comm_free(&node);
+  MPI_Comm_free(&guard);
+}
+
+int MpiJob::take_slot(std::string_view name) {
+  int index = 1;
+  while (index + 1 < Row::max_slots && taken_[static_cast<std::size_t>(index)]) ++index;
+  taken_[static_cast<std::size_t>(index)] = true;
+  Slot& slot = this->slot(index);
+  slot.number = 0;
+  slot.operation = 0;
+  slot.inside = 0;
+  const std::size_t length = std::min<std::size_t>(name.size(), Slot::max_name - 1);
+  std::memcpy(slot.name, name.data(), length);
+  slot.name[length] = 0;
+  return index;
+}
+
+void MpiJob::give_slot(int index) { taken_[static_cast<std::size_t>(index)] = false; }
+
+void MpiJob::end(int status, const std::string& sentence) const {
+  Row* first = *std::find_if(rows_.begin(), rows_.end(), [](const Row* row) { return row != nullptr; });
+  if (first->reported.exchange(1) == 0) {
+    say(sentence);
+  } else {
+    // Another rank speaks: leave it the time to do so, and to end us.
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+  }
+  end_at_once(status);
+}
+
+Entered::Entered(Slot& slot, Operation operation, std::int64_t elements, std::int32_t dtype) : slot_(slot) {
+  slot_.operation.store(static_cast<std::int32_t>(operation), std::memory_order_relaxed);
+  slot_.elements.store(elements, std::memory_order_relaxed);
+  slot_.dtype.store(dtype, std::memory_order_relaxed);
+  slot_.heartbeat.store(now_ns(), std::memory_order_relaxed);
+  slot_.inside.store(1, std::memory_order_relaxed);
+  slot_.number.fetch_add(1, std::memory_order_release);
+}
+
+Entered::~Entered() { slot_.inside.store(0, std::memory_order_release); }
+
+bool wait_all(void* requests, int count, double seconds, Slot& slot) {
+  auto* array = static_cast<MPI_Request*>(requests);
+  int done = 0;
+  const auto test = [&] {
+    check_mpi(MPI_Testall(count, array, &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+    return done != 0;
+  };
+  for (int spin = 0; spin < 200; ++spin)
+    if (test()) return true;
+
+  constexpr std::int64_t stopped = 1'000'000'000;
+  const std::int64_t begin = now_ns();
+  std::int64_t deadline = begin + static_cast<std::int64_t>(seconds * 1e9), last = begin;
+  auto pause = std::chrono::microseconds(20);
+  for (;;) {
+    if (test()) return true;
+    const std::int64_t now = now_ns();
+    // A gap means that we were stopped ourselves, perhaps with the whole job: the others deserve that time,
+    // too.
+    if (now - last > stopped) deadline += now - last;
+    last = now;
+    slot.heartbeat.store(now, std::memory_order_relaxed);
+    if (now > deadline) return false;
+    if (now - begin < 2'000'000) {
+      ::sched_yield();
+    } else {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, std::chrono::microseconds(500));
+    }
+  }
+}
+
+namespace {
+
+// "T" while stopped, "Z" once ended, 0 where the process is gone or the machine has no /proc.
+char process_state(std::int64_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const auto bracket = text.rfind(')');
+  return bracket == std::string::npos || bracket + 2 >= text.size() ? '\0' : text[bracket + 2];
+}
+
+std::string describe_slot(const Slot& slot) {
+  const auto operation = static_cast<Operation>(slot.operation.load());
+  std::string text(name_of(operation));
+  const std::int32_t dtype = slot.dtype.load();
+  if (dtype >= 0)
+    text += concat(" of ", slot.elements.load(), " ", name_of(static_cast<c10::ScalarType>(dtype)));
+  return text + concat(" (operation ", slot.number.load(), " of group '", slot.name, "')");
+}
+
+// What a rank that did not come is doing instead.
+std::string describe_row(const Row& row, const Slot& group) {
+  std::string text;
+  const Slot* elsewhere = nullptr;
+  for (const Slot& slot : row.slots)
+    if (slot.inside.load()) elsewhere = &slot;
+  if (elsewhere)
+    text = concat("is in ", describe_slot(*elsewhere));
+  else if (group.number.load() > 0)
+    text = concat("is in no communication; its last in this group was ", describe_slot(group));
+  else
+    text = "has not used this group yet";
+  const char state = process_state(row.process.load());
+  if (state == 'T' || state == 't') text += concat("; its process ", row.process.load(), " is stopped");
+  if (state == 'Z' || state == 0) text += concat("; its process ", row.process.load(), " has ended");
+  return text;
+}
+
+}  // namespace
+
+std::string describe_absent(const MpiJob& job, const std::vector<int>& ranks, const std::vector<int>& slots,
+                            int own_index) {
+  const Slot& own = job.slot(slots[static_cast<std::size_t>(own_index)]);
+  const std::int64_t number = own.number.load(), now = now_ns();
+  std::vector<std::string> absent, silent, far;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (static_cast<int>(i) == own_index) continue;
+    const Row* row = job.row(ranks[i]);
+    if (!row) {
+      far.push_back(std::to_string(ranks[i]));
+      continue;
+    }
+    const Slot& slot = row->slots[slots[i]];
+    if (slot.number.load() < number)
+      absent.push_back(concat("rank ", ranks[i], ", which did not enter it: it ", describe_row(*row, slot)));
+    else if (const char state = process_state(row->process.load());
+             state == 'T' || state == 't' || state == 'Z' || state == 0 ||
+             now - slot.heartbeat.load() > 1'500'000'000)
+      silent.push_back(concat("rank ", ranks[i], ", which entered it and stopped answering: it ",
+                              describe_row(*row, slot)));
+  }
+  const std::vector<std::string>& named = absent.empty() ? silent : absent;
+  std::string text = concat(describe_slot(own), " for ");
+  if (!named.empty())
+    text += join(named, " and for ");
+  else if (!far.empty())
+    text += concat("one of the ranks ", join(far), " on other machines");
+  else
+    text += "a message, though every rank entered it";
+  return text;
+}
+
+}  // namespace mgfl::parallel::detail

@@ -1,0 +1,105 @@
+/// What an MPI session and its communicators share: who is where, what every rank is doing, and how the job
+/// ends.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policies/parallel/collective.hpp"
+
+namespace mgfl::parallel::detail {
+
+/// What one rank is doing on one communicator. Lies in memory that the ranks of a machine share.
+struct alignas(64) Slot {
+  static constexpr int max_name = 24;
+  std::atomic<std::int64_t> number;     // operations entered so far
+  std::atomic<std::int64_t> heartbeat;  // monotonic ns at which the rank last looked for messages
+  std::atomic<std::int64_t> elements;
+  std::atomic<std::int32_t> operation;
+  std::atomic<std::int32_t> dtype;
+  std::atomic<std::int32_t> inside;  // 1 while the operation runs
+  char name[max_name];               // the communicator's, ends with 0
+};
+
+/// One rank's row of the board: slot 0 is the session's, the others belong to communicators.
+struct Row {
+  static constexpr int max_slots = 64;
+  std::atomic<std::int64_t> process;
+  std::atomic<std::int32_t> reported;  // on local rank 0: someone has told the user why the job ends
+  Slot slots[max_slots];
+};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
+              std::atomic<std::int32_t>::is_always_lock_free);
+
+/// The job as this rank sees it. MPI handles are kept in their Fortran form, which is an int in every MPI.
+class MpiJob {
+ public:
+  /// Collective over all ranks of an initialised MPI.
+  explicit MpiJob(double timeout_seconds);
+  MpiJob(const MpiJob&) = delete;
+  MpiJob& operator=(const MpiJob&) = delete;
+
+  /// Frees what the job holds. Collective; call when every rank has reached its end.
+  void close();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  int guard() const { return guard_; }
+  bool closed() const { return closed_; }
+  double timeout_seconds = 600;
+
+  /// The row of a rank of the job; null where it runs on another machine.
+  Row* row(int world_rank) const { return rows_[world_rank]; }
+  Slot& slot(int index) const { return rows_[rank_]->slots[index]; }
+
+  /// A free slot of this rank for a communicator of this name; the last one is shared once all are taken.
+  int take_slot(std::string_view name);
+  void give_slot(int index);
+
+  /// Says the sentence unless another rank of this machine has said why the job ends, then ends every rank.
+  [[noreturn]] void end(int status, const std::string& sentence) const;
+
+ private:
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
+  int guard_ = 0, node_ = 0, window_ = 0;
+  bool closed_ = false;
+  std::vector<Row*> rows_;
+  std::vector<bool> taken_;
+};
+
+/// Marks a slot as inside an operation, for its lifetime.
+class Entered {
+ public:
+  Entered(Slot& slot, Operation operation, std::int64_t elements, std::int32_t dtype);
+  ~Entered();
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  Slot& slot_;
+};
+
+/// Waits for `count` MPI_Requests: spins briefly, then yields, then sleeps. False once `seconds` have passed;
+/// time during which this process was itself stopped does not count.
+bool wait_all(void* requests, int count, double seconds, Slot& slot);
+
+/// Why a wait on `group` was in vain: the world ranks that did not arrive or stopped answering, and what they
+/// are doing. slots[i] is the slot of world rank ranks[i].
+std::string describe_absent(const MpiJob& job, const std::vector<int>& ranks, const std::vector<int>& slots,
+                            int own_index);
+
+/// Throws RunError with MPI's own text unless `status` is MPI_SUCCESS.
+void check_mpi(int status, std::string_view call);
+
+/// Writes one line to stderr in one piece.
+void say(const std::string& line);
+
+/// Ends all ranks with MPI_Abort; if that does not return in seconds, ends this process.
+[[noreturn]] void end_at_once(int status);
+
+}  // namespace mgfl::parallel::detail
