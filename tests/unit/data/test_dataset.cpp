@@ -1,0 +1,123 @@
+#include "tests/support/doctest.hpp"
+
+#include "policies/data/dataset.hpp"
+#include "policies/data/global_batches.hpp"
+#include "tests/unit/data/scratch.hpp"
+
+using namespace mgfl::data;
+using namespace mgfl::test;
+using Ids = std::vector<std::int64_t>;
+using Mask = std::vector<float>;
+using Words = std::vector<std::string>;
+
+namespace {
+
+const std::string folder = MGFL_TEST_DATA "/megatron/";
+
+// What opening a file of this text says.
+std::string refusal(const std::string& text) {
+  const Scratch scratch;
+  return user_error([&] { JsonlDataset{scratch.write("data.jsonl", text)}; });
+}
+
+}  // namespace
+
+TEST_CASE("jsonl: labels and masks are given or follow from the tokens") {
+  const Scratch scratch;
+  const JsonlDataset set(scratch.write("data.jsonl", R"({"input_ids": [5, 6, 7]}
+
+  {"labels": [9, -100, 8], "input_ids": [1, 2, 3], "loss_mask": [0.5, 1, 0], "source": "a book"}  )"
+                                                     "\r\n \t\r\n"
+                                                     R"({"input_ids":[4],"loss_mask":[1]})"));
+  REQUIRE(set.size() == 3);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    CHECK((set.sample(0) == Sample{{5, 6, 7}, {6, 7, -100}, {1, 1, 0}, {0, 3}}));
+    CHECK((set.sample(1) == Sample{{1, 2, 3}, {9, -100, 8}, {0.5, 0, 0}, {0, 3}}));
+    CHECK((set.sample(2) == Sample{{4}, {-100}, {0}, {0, 1}}));
+  }
+  CHECK_THROWS_AS(set.sample(3), mgfl::RunError);
+}
+
+TEST_CASE("jsonl: errors name file and line") {
+  const std::string good = "{\"input_ids\": [1, 2]}\n";
+  const auto third = [&](const std::string& line) { return refusal(good + "\n" + line + "\n" + good); };
+  CHECK(third(good) == "no error");
+  CHECK(has(third("{\"input_ids\": [1, 2}"), "data.jsonl, line 3,", "JSON"));
+  CHECK(has(third("[1, 2]"), "data.jsonl, line 3,", "object"));
+  CHECK(has(third("{}"), "line 3", "input_ids"));
+  CHECK(has(third(R"({"input_ids": 7})"), "line 3", "input_ids"));
+  CHECK(has(third(R"({"input_ids": []})"), "line 3", "no token"));
+  CHECK(has(third(R"({"input_ids": [1, -1]})"), "line 3", "-1", "position 1"));
+  CHECK(has(third(R"({"input_ids": [1, 2.0]})"), "line 3", "2.0", "position 1"));
+  CHECK(has(third(R"({"input_ids": [1, "2"]})"), "line 3", "\"2\""));
+  CHECK(has(third(R"({"input_ids": [1, null]})"), "line 3", "null"));
+  CHECK(has(third(R"({"input_ids": [9223372036854775808]})"), "line 3", "9223372036854775808"));
+  CHECK(has(third(R"({"input_ids": [1], "labels": [1, 2]})"), "line 3", "1 input_ids", "2 labels"));
+  CHECK(has(third(R"({"input_ids": [1], "labels": []})"), "line 3", "1 input_ids", "0 labels"));
+  CHECK(has(third(R"({"input_ids": [1], "labels": [-1]})"), "line 3", "-1", "labels"));
+  CHECK(has(third(R"({"input_ids": [1], "loss_mask": [1, 1]})"), "line 3", "2 values"));
+  CHECK(has(third(R"({"input_ids": [1], "loss_mask": [-1]})"), "line 3", "-1", "loss_mask"));
+  CHECK(has(third(R"({"input_ids": [1], "loss_mask": [1e60]})"), "line 3", "loss_mask"));
+  CHECK(has(third(R"({"input_ids": [1], "lables": [2]})"), "line 3", "lables", "\"labels\"?"));
+  CHECK(has(third(R"({"input_ids": [1], "label": [2]})"), "line 3", "\"label\"", "\"labels\"?"));
+  CHECK(has(third(R"({"input_ids": [1], "position_ids": [2]})"), "line 3", "position_ids"));
+  CHECK(has(third("\xff\xfe"), "line 3"));
+  CHECK(has(refusal(""), "data.jsonl", "no samples"));
+  CHECK(has(refusal(" \n\n\t\r\n"), "data.jsonl", "no samples"));
+  CHECK(has(user_error([] { JsonlDataset{"/no/such/file.jsonl"}; }), "/no/such/file.jsonl"));
+  CHECK(has(user_error([] { JsonlDataset{"/"}; }), "regular"));
+}
+
+TEST_CASE("safetensors: rows of the tensors") {
+  const SafetensorsDataset set("f.safetensors", 2, 3, {1, 2, 3, 4, 5, 6}, {2, 3, -100, 5, -100, 7},
+                               {1, 0, 1, 1, 1, 1});
+  CHECK((set.sample(0) == Sample{{1, 2, 3}, {2, 3, -100}, {1, 0, 0}, {0, 3}}));
+  CHECK((set.sample(1) == Sample{{4, 5, 6}, {5, -100, 7}, {1, 0, 1}, {0, 3}}));
+  CHECK((SafetensorsDataset("f", 2, 2, {1, 2, 3, 4}).sample(1) == Sample{{3, 4}, {4, -100}, {1, 0}, {0, 2}}));
+  CHECK_THROWS_AS(set.sample(2), mgfl::RunError);
+  CHECK(has(user_error([] { SafetensorsDataset("f.st", 2, 3, {1, 2, 3, 4, 5}); }), "f.st", "5", "[2, 3]"));
+  CHECK(has(user_error([] { SafetensorsDataset("f.st", 1, 2, {1, 2}, {1}); }), "labels of f.st", "1 values"));
+  CHECK(has(user_error([] {
+              SafetensorsDataset("f.st", 1, 2, {1, 2}, {}, {1, 1, 1});
+            }),
+            "loss_mask of f.st", "3"));
+  CHECK(has(user_error([] { SafetensorsDataset("f.st", 1, 2, {1, 2}, {}, {1, -1}); }), "f.st", "position 1"));
+  CHECK(has(user_error([] { SafetensorsDataset("f.st", 0, 2, {}); }), "f.st", "[0, 2]"));
+}
+
+TEST_CASE("a Dataset is any of them") {
+  const Scratch scratch;
+  GptDatasetConfig config;
+  config.sequence_length = 16;
+  const auto open = [&](const Words& words) { return open_dataset(words, config, 8); };
+  const Dataset lines = open({scratch.write("a.jsonl", "{\"input_ids\": [1, 2]}")});
+  CHECK(lines.size() == 1);
+  CHECK_FALSE(lines.is_ordered());
+  CHECK(lines.name().ends_with("a.jsonl"));
+  const Dataset gpt = open({folder + "ids_uint16"});
+  CHECK(gpt.is_ordered());
+  CHECK(gpt.size() == 10);
+  CHECK(gpt.sample(3).length() == 16);
+  CHECK(open({"1", folder + "ids_uint16", "3", folder + "ids_int32"}).size() == 8);
+  CHECK(open({folder + "ids_uint16", folder + "ids_int32"}).size() == 20);
+  CHECK(Dataset(SafetensorsDataset("f", 1, 2, {1, 2})).size() == 1);
+  CHECK(has(user_error([&] { open({"1", "x.jsonl", "1", "y"}); }), "x.jsonl"));
+  CHECK(has(user_error([&] { open({"no_such_prefix"}); }), "no_such_prefix.idx"));
+
+  const Ids numbers{0, padding_sample};
+  const auto samples = read_samples(lines, numbers);
+  CHECK((samples[0] == Sample{{1, 2}, {2, -100}, {1, 0}, {0, 2}}));
+  CHECK((samples[1] == Sample{{1, 2}, {-100, -100}, {0, 0}, {0, 2}}));
+}
+
+TEST_CASE("token ids outside the vocabulary are refused, ignored labels are not") {
+  const auto check = [](Ids ids, Ids labels) {
+    return user_error([&] { check_token_ids(make_sample(ids, labels), 6, "d.jsonl", 4); });
+  };
+  CHECK(check({0, 5}, {-100, 5}) == "no error");
+  CHECK(has(check({1, 8}, {1, 1}), "token id 8", "position 1", "sample 4", "d.jsonl", "6 tokens"));
+  CHECK(has(check({-1, 1}, {1, 1}), "token id -1", "position 0"));
+  CHECK(has(check({6, 1}, {1, 1}), "token id 6"));
+  CHECK(has(check({1, 1}, {1, 8}), "label 8", "position 1"));
+  CHECK(has(check({1, 1}, {-1, 1}), "label -1", "position 0"));
+}
