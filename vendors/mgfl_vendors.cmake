@@ -1,14 +1,276 @@
-# Vendors: who exists, which one this build prefers, and the generated header that carries the choice.
-set(MGFL_GENERATED_DIR ${CMAKE_CURRENT_BINARY_DIR}/generated)
+# Vendors: who exists, which one this build prefers, which kernel set ends its chain, and the generated header that carries
+# the choice. A vendor is a folder with a manifest.hpp and any tree of .hpp and .cpp files; docs/add_a_vendor.md.
+include_guard(GLOBAL)
 
-function(mgfl_write_selected_vendor)
-  set(text "// Written by CMake. The vendor and the kernel set of this build.\n#pragma once\n\n")
-  string(APPEND text "#include \"vendors/x86/manifest.hpp\"\n\n")
-  string(APPEND text "namespace mgfl {\nnamespace vendors {\nusing preferred = default_;\n}\n")
-  string(APPEND text "template <>\nstruct fallback_of<vendors::default_> {\n  using type = vendors::x86;\n};\n}  // namespace mgfl\n")
-  file(GLOB headers RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/vendors/x86/kernels/*.hpp)
-  foreach(header IN LISTS headers)
+set(MGFL_GENERATED_DIR ${CMAKE_CURRENT_BINARY_DIR}/generated)
+get_filename_component(MGFL_ROOT_DIR ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
+
+set(MG_FL_PREFER "$ENV{MG_FL_PREFER}" CACHE STRING "Vendor whose overrides this build prefers; empty: default")
+set(MGFL_VENDOR_DIRS "" CACHE STRING "Folders of vendors outside vendors/, each with a manifest.hpp (semicolons between)")
+set(MGFL_KERNELS "auto" CACHE STRING "Kernel set at the end of every chain: auto, aten, or a folder such as x86")
+set_property(CACHE MGFL_KERNELS PROPERTY STRINGS auto aten x86)
+
+# strips and lower-cases a name, as the program does with the environment variable
+function(_mgfl_plain_name text out)
+  string(STRIP "${text}" text)
+  string(TOLOWER "${text}" text)
+  set(${out} "${text}" PARENT_SCOPE)
+endfunction()
+
+# the C++ tag of a vendor: its name, but for `default`, which is a keyword
+function(_mgfl_vendor_tag name out)
+  if(name STREQUAL "default")
+    set(name default_)
+  endif()
+  set(${out} ${name} PARENT_SCOPE)
+endfunction()
+
+# Reads a manifest's `using fallback = X;` (comments skipped). The compiler checks that it reads the same.
+function(_mgfl_read_fallback manifest out)
+  file(STRINGS "${manifest}" lines REGEX "using[ \t]+fallback[ \t]*=")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "//.*" "" line "${line}")
+    if(line MATCHES "using[ \t]+fallback[ \t]*=[ \t]*(mgfl::)?(vendors::)?([A-Za-z0-9_]+)[ \t]*;")
+      string(REGEX REPLACE "^default_$" "default" found "${CMAKE_MATCH_3}")
+      set(${out} ${found} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  message(FATAL_ERROR "mgfl: ${manifest} names no fallback.\n"
+    "  Write `using fallback = default_;` in the vendor's tag (`original` for a kernel set).")
+endfunction()
+
+# Finds every vendor; sets in the caller's scope: mgfl_vendors (vendors one can prefer), mgfl_kernel_sets, and for each of
+# both mgfl_dir_NAME and mgfl_fallback_NAME.
+macro(_mgfl_find_vendors)
+  file(GLOB _manifests CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/vendors/*/manifest.hpp)
+  foreach(_dir IN LISTS MGFL_VENDOR_DIRS)
+    get_filename_component(_dir "${_dir}" ABSOLUTE BASE_DIR ${CMAKE_BINARY_DIR})
+    if(NOT EXISTS "${_dir}/manifest.hpp")
+      message(FATAL_ERROR "mgfl: MGFL_VENDOR_DIRS names '${_dir}', which holds no manifest.hpp.\n"
+        "  Name the vendor's own folder, e.g. -DMGFL_VENDOR_DIRS=/opt/acme/mgfl/vendors/acme")
+    endif()
+    list(APPEND _manifests "${_dir}/manifest.hpp")
+  endforeach()
+
+  set(mgfl_vendors "")
+  set(mgfl_kernel_sets "")
+  foreach(_manifest IN LISTS _manifests)
+    get_filename_component(_dir "${_manifest}" DIRECTORY)
+    get_filename_component(_name "${_dir}" NAME)
+    if(NOT _name MATCHES "^[a-z][a-z0-9_]*$" OR _name MATCHES "^(original|aten|auto|preferred|kernel_set|known|known_kernel_sets|chain)$")
+      message(FATAL_ERROR "mgfl: '${_name}' cannot name a vendor (${_dir}).\n"
+        "  The folder's name becomes a C++ tag: lower-case letters, digits and _, and none of the core's own names.")
+    endif()
+    if(DEFINED mgfl_dir_${_name})
+      message(FATAL_ERROR "mgfl: two folders are named vendor '${_name}': ${mgfl_dir_${_name}} and ${_dir}.\n  Rename one.")
+    endif()
+    set(mgfl_dir_${_name} "${_dir}")
+    if(NOT CMAKE_SCRIPT_MODE_FILE)
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_manifest}")
+    endif()
+    if(_name STREQUAL "default")  # its fallback is the kernel set
+      list(PREPEND mgfl_vendors default)
+      continue()
+    endif()
+    _mgfl_read_fallback("${_manifest}" mgfl_fallback_${_name})
+    if(mgfl_fallback_${_name} STREQUAL "original")
+      list(APPEND mgfl_kernel_sets ${_name})
+    else()
+      list(APPEND mgfl_vendors ${_name})
+    endif()
+  endforeach()
+  list(SORT mgfl_kernel_sets)
+  list(REMOVE_ITEM mgfl_vendors default)
+  list(SORT mgfl_vendors)
+  list(PREPEND mgfl_vendors default)
+endmacro()
+
+# The preferred vendor's name, after every check.
+function(_mgfl_read_preference out)
+  _mgfl_plain_name("${MG_FL_PREFER}" preferred)
+  _mgfl_plain_name("$ENV{MG_FL_PREFER}" environment)
+  if(preferred STREQUAL "")
+    set(preferred default)
+  endif()
+  list(JOIN mgfl_vendors ", " known)
+  if(preferred IN_LIST mgfl_kernel_sets)
+    message(FATAL_ERROR "mgfl: MG_FL_PREFER='${MG_FL_PREFER}' names a kernel set, not a vendor.\n"
+      "  Known vendors: ${known}\n"
+      "  Choose a kernel set with -DMGFL_KERNELS=${preferred}; a vendor's manifest says `using fallback = default_;`.")
+  endif()
+  if(NOT preferred IN_LIST mgfl_vendors)
+    message(FATAL_ERROR "mgfl: MG_FL_PREFER='${MG_FL_PREFER}' names no vendor.\n"
+      "  Known vendors: ${known}\n"
+      "  To add one that lives elsewhere: -DMGFL_VENDOR_DIRS=/path/to/${preferred}")
+  endif()
+  if(environment AND NOT environment STREQUAL preferred)
+    message(WARNING "mgfl: MG_FL_PREFER='${environment}' in the environment, but this build folder is configured for vendor "
+      "'${preferred}', and its programs will refuse to start with that variable.\n"
+      "  Configure with -DMG_FL_PREFER=${environment}, or unset the variable.")
+  endif()
+  set(${out} ${preferred} PARENT_SCOPE)
+endfunction()
+
+# The kernel set's name (a folder), or `original` where ATen's kernels are all there is.
+function(_mgfl_read_kernels out)
+  _mgfl_plain_name("${MGFL_KERNELS}" kernels)
+  set(x86_machine OFF)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+    set(x86_machine ON)
+  endif()
+  if(kernels STREQUAL "" OR kernels STREQUAL "auto")
+    set(kernels aten)
+    if(x86_machine AND "x86" IN_LIST mgfl_kernel_sets)
+      set(kernels x86)
+    endif()
+  endif()
+  list(JOIN mgfl_kernel_sets ", " known)
+  if(kernels STREQUAL "aten")
+    set(kernels original)
+  elseif(kernels STREQUAL "cuda" AND NOT "cuda" IN_LIST mgfl_kernel_sets)
+    message(FATAL_ERROR "mgfl: MGFL_KERNELS=cuda needs the folder vendors/cuda (a manifest.hpp and the kernels, compiled by nvcc), "
+      "which this tree does not have.\n"
+      "  Known kernel sets: aten, ${known}\n"
+      "  Use one of these, or bring your own with -DMGFL_VENDOR_DIRS=/path/to/cuda")
+  elseif(NOT kernels IN_LIST mgfl_kernel_sets)
+    message(FATAL_ERROR "mgfl: MGFL_KERNELS='${MGFL_KERNELS}' names no kernel set.\n"
+      "  Known kernel sets: auto, aten, ${known}\n"
+      "  To add one that lives elsewhere: -DMGFL_VENDOR_DIRS=/path/to/${kernels} (its manifest says `using fallback = original;`)")
+  elseif(kernels STREQUAL "x86" AND NOT x86_machine)
+    message(FATAL_ERROR "mgfl: MGFL_KERNELS=x86, but this build is for '${CMAKE_SYSTEM_PROCESSOR}'.\n"
+      "  Use -DMGFL_KERNELS=auto or -DMGFL_KERNELS=aten.")
+  endif()
+  set(${out} ${kernels} PARENT_SCOPE)
+endfunction()
+
+# preferred -> its fallbacks -> default -> kernel set: the vendors whose override headers and sources this build takes.
+function(_mgfl_walk_chain preferred kernels out)
+  set(chain "")
+  set(vendor ${preferred})
+  while(NOT vendor STREQUAL "default")
+    if(vendor IN_LIST chain)
+      list(JOIN chain " -> " walked)
+      message(FATAL_ERROR "mgfl: the fallbacks of vendor '${preferred}' run in a circle: ${walked} -> ${vendor}.\n"
+        "  Let one of them say `using fallback = default_;`.")
+    endif()
+    list(APPEND chain ${vendor})
+    set(next ${mgfl_fallback_${vendor}})
+    if(NOT next IN_LIST mgfl_vendors)
+      list(JOIN mgfl_vendors ", " known)
+      message(FATAL_ERROR "mgfl: vendor '${vendor}' falls back to '${next}', which is no vendor of this build.\n"
+        "  Known vendors: ${known}\n"
+        "  Add its folder to -DMGFL_VENDOR_DIRS, or correct ${mgfl_dir_${vendor}}/manifest.hpp.")
+    endif()
+    set(vendor ${next})
+  endwhile()
+  list(APPEND chain default)
+  if(NOT kernels STREQUAL "original")
+    list(APPEND chain ${kernels})
+  endif()
+  set(${out} ${chain} PARENT_SCOPE)
+endfunction()
+
+# How a header is written in an #include: from the root for the tree's own, absolute for others.
+function(_mgfl_include_line path out)
+  string(FIND "${path}" "${MGFL_ROOT_DIR}/" inside)
+  if(inside EQUAL 0)
+    string(LENGTH "${MGFL_ROOT_DIR}/" skip)
+    string(SUBSTRING "${path}" ${skip} -1 path)
+  endif()
+  set(${out} "#include \"${path}\"\n" PARENT_SCOPE)
+endfunction()
+
+# Writes only what changed, so that a new configuration run recompiles nothing by itself.
+function(_mgfl_write_if_changed path text)
+  set(before "")
+  if(EXISTS "${path}")
+    file(READ "${path}" before)
+  endif()
+  if(NOT before STREQUAL text)
+    file(WRITE "${path}" "${text}")
+  endif()
+endfunction()
+
+# mgfl_select_vendor(): reads the options, writes mgfl/generated/{selected_vendor,originals}.hpp below MGFL_GENERATED_DIR, and
+# sets MGFL_PREFERRED_VENDOR, MGFL_KERNEL_SET, MGFL_VENDOR_CHAIN, MGFL_VENDOR_SOURCES and MGFL_VENDOR_SCRIPTS for the caller.
+function(mgfl_select_vendor)
+  _mgfl_find_vendors()
+  _mgfl_read_preference(preferred)
+  _mgfl_read_kernels(kernels)
+  _mgfl_walk_chain(${preferred} ${kernels} chain)
+
+  set(tags "")
+  set(manifests "")
+  set(checks "")
+  foreach(name IN LISTS mgfl_vendors mgfl_kernel_sets)
+    _mgfl_vendor_tag(${name} tag)
+    string(APPEND tags "struct ${tag};\n")
+    _mgfl_include_line("${mgfl_dir_${name}}/manifest.hpp" line)
+    string(APPEND manifests "${line}")
+    string(APPEND checks "static_assert(vendors::${tag}::name == \"${name}\",\n"
+      "              \"mgfl: a vendor's tag, its `name` and its folder must agree; the folder is '${name}'.\");\n")
+  endforeach()
+  set(override_headers "")
+  set(sources "")
+  set(scripts "")
+  foreach(name IN LISTS chain)
+    file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${mgfl_dir_${name}}/*.hpp")
+    list(REMOVE_ITEM headers "${mgfl_dir_${name}}/manifest.hpp")
+    list(SORT headers)
+    foreach(header IN LISTS headers)
+      _mgfl_include_line("${header}" line)
+      string(APPEND override_headers "${line}")
+    endforeach()
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS "${mgfl_dir_${name}}/*.cpp")
+    list(APPEND sources ${found})
+    if(EXISTS "${mgfl_dir_${name}}/vendor.cmake")
+      list(APPEND scripts "${mgfl_dir_${name}}/vendor.cmake")
+    endif()
+  endforeach()
+  foreach(group IN ITEMS mgfl_vendors mgfl_kernel_sets chain)
+    set(${group}_tags "")
+    foreach(name IN LISTS ${group})
+      _mgfl_vendor_tag(${name} tag)
+      list(APPEND ${group}_tags ${tag})
+    endforeach()
+    list(JOIN ${group}_tags ", " ${group}_tags)
+  endforeach()
+  _mgfl_vendor_tag(${preferred} preferred_tag)
+
+  string(CONCAT text
+    "/// Written by CMake: the vendor and the kernel set of this build, every manifest, and the overrides of the chain in use.\n"
+    "#pragma once\n\n"
+    "#include \"mgfl/override/target.hpp\"\n\n"
+    "namespace mgfl::vendors {\n${tags}}  // namespace mgfl::vendors\n\n"
+    "${manifests}\n"
+    "namespace mgfl {\n\n"
+    "namespace vendors {\n"
+    "using preferred = ${preferred_tag};\n"
+    "using kernel_set = ${kernels};\n"
+    "using known = list<${mgfl_vendors_tags}>;\n"
+    "using known_kernel_sets = list<${mgfl_kernel_sets_tags}>;\n"
+    "using chain = list<${chain_tags}>;\n"
+    "}  // namespace vendors\n\n"
+    "template <>\nstruct fallback_of<vendors::default_> {\n  using type = vendors::kernel_set;\n};\n\n"
+    "${checks}\n"
+    "}  // namespace mgfl\n\n"
+    "${override_headers}")
+  _mgfl_write_if_changed("${MGFL_GENERATED_DIR}/mgfl/generated/selected_vendor.hpp" "${text}")
+
+  file(GLOB_RECURSE declarations RELATIVE ${MGFL_ROOT_DIR} CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/policies/*_decl.hpp)
+  list(SORT declarations)
+  set(text "/// Written by CMake: the declaration of every original, for the override table.\n#pragma once\n\n")
+  foreach(header IN LISTS declarations)
     string(APPEND text "#include \"${header}\"\n")
   endforeach()
-  file(CONFIGURE OUTPUT ${MGFL_GENERATED_DIR}/mgfl/generated/selected_vendor.hpp CONTENT "${text}" @ONLY)
+  _mgfl_write_if_changed("${MGFL_GENERATED_DIR}/mgfl/generated/originals.hpp" "${text}")
+
+  list(JOIN chain " -> " order)
+  message(STATUS "mgfl: overrides are looked up in ${order} -> original")
+  set(MGFL_PREFERRED_VENDOR ${preferred} PARENT_SCOPE)
+  set(MGFL_KERNEL_SET ${kernels} PARENT_SCOPE)
+  set(MGFL_VENDOR_CHAIN ${chain} PARENT_SCOPE)
+  set(MGFL_VENDOR_SOURCES ${sources} PARENT_SCOPE)
+  set(MGFL_VENDOR_SCRIPTS ${scripts} PARENT_SCOPE)
 endfunction()

@@ -1,11 +1,13 @@
-/// Picks the implementation of a target for the vendor of this build; whoever includes this has seen every override.
+/// Picks the implementation of a target for the vendor of this build; whoever includes this has seen every
+/// override.
 #pragma once
 
 #include "mgfl/override/target.hpp"
 #include "mgfl/override/targets/all.hpp"
 
 #if !__has_include(<mgfl/generated/selected_vendor.hpp>)
-#error "mgfl is not configured: link the CMake target mgfl::mgfl, which brings mgfl/generated/selected_vendor.hpp"
+#error \
+    "mgfl is not configured: link the CMake target mgfl::mgfl, which brings mgfl/generated/selected_vendor.hpp"
 #endif
 #include <mgfl/generated/selected_vendor.hpp>  // the one sanctioned upward include
 
@@ -23,35 +25,121 @@ using active_vendor = typename resolve<T>::type;
 
 namespace detail {
 
+/// The vendors from V to the last before the original, as the manifests' `fallback`s say.
+template <class V, class... Before>
+struct walk : walk<typename fallback_of<V>::type, Before..., V> {};
+template <class... Before>
+struct walk<vendors::original, Before...> : std::type_identity<list<Before...>> {};
+static_assert(std::is_same_v<typename walk<vendors::preferred>::type, vendors::chain>,
+              "mgfl: CMake read another `using fallback = ...;` in a manifest than the compiler does; write "
+              "it on one line, as "
+              "the first of its file.");
+
+/// Each manifest lists targets that the core knows.
+template <class V, class T>
+struct manifest_entry {
+  static_assert(
+      all_targets::has<T>,
+      "mgfl: V's manifest lists T, which is no target; include/mgfl/override/targets/ names every target.");
+};
+template <class V, class Overrides>
+struct manifest_entries;
+template <class V, class... Ts>
+struct manifest_entries<V, list<Ts...>> : manifest_entry<V, Ts>... {};
+template <class Vendors>
+struct manifests;
+template <class... Vs>
+struct manifests<list<Vs...>> : manifest_entries<Vs, typename manifest<Vs>::overrides>... {};
+static_assert(sizeof(manifests<vendors::known>) > 0 && sizeof(manifests<vendors::known_kernel_sets>) > 0);
+
 template <class T, class V = active_vendor<T>>
 struct function_body {
-  using signature = decltype(&implementation<T, vendors::original>::call);
+  using original = implementation<T, vendors::original>;
+  static_assert(!IsClass<original>,
+                "mgfl: this target is a class; use override_class_t<T> instead of dispatch<T>.");
+  static_assert(!IsFamily<original>,
+                "mgfl: this target is a family; use dispatch_family<T, C> instead of dispatch<T>.");
+  using signature = decltype(&original::call);
   static_assert(std::is_convertible_v<decltype(&implementation<T, V>::call), signature>,
                 "mgfl: an override's call() must have exactly the original's signature.");
   static constexpr signature call = &implementation<T, V>::call;
 };
 
-template <class C, class Signature>
+/// The check that makes a late, missing or mistyped override of a family an error, see `family_is_checked`.
+template <class T, class V = active_vendor<T>>
+struct template_body {
+  using original = implementation<T, vendors::original>;
+  using active = implementation<T, V>;
+  static_assert(IsFamily<original>,
+                "mgfl: this target is no family; use dispatch<T> or override_class_t<T>.");
+  using archetype = typename original::archetype;
+  static_assert(std::is_same_v<decltype(&active::template call<archetype>),
+                               decltype(&original::template call<archetype>)>,
+                "mgfl: an override's call() must have exactly the original's signature (compared on the "
+                "family's archetype).");
+};
+
+template <class T, class C, class V = active_vendor<T>>
+struct family_body : template_body<T, V> {
+  using signature = decltype(&implementation<T, vendors::original>::template call<C>);
+  static_assert(std::is_same_v<decltype(&implementation<T, V>::template call<C>), signature>,
+                "mgfl: an override's call() must have exactly the original's signature.");
+  static constexpr signature call = &implementation<T, V>::template call<C>;
+};
+
+template <class Class, class Signature>
 inline constexpr bool builds = false;
-template <class C, class... A>
-inline constexpr bool builds<C, void(A...)> = std::is_constructible_v<C, A...>;
+template <class Class, class... A>
+inline constexpr bool builds<Class, void(A...)> = std::is_constructible_v<Class, A...>;
+template <class Class, class... Signatures>
+inline constexpr bool builds<Class, list<Signatures...>> = (builds<Class, Signatures> && ...);
 
 template <class T, class V = active_vendor<T>>
 struct class_body {
+  static_assert(IsClass<implementation<T, vendors::original>>,
+                "mgfl: this target is no class; use dispatch<T> instead of override_class_t<T>.");
   using type = typename implementation<T, V>::type;
   using original = typename implementation<T, vendors::original>::type;
-  static_assert(std::is_base_of_v<original, type>, "mgfl: a class override must inherit from the original class.");
+  static_assert(std::is_base_of_v<original, type>,
+                "mgfl: a class override must inherit from the original class.");
   static_assert(std::is_convertible_v<type*, original*>,
                 "mgfl: a class override must inherit publicly and unambiguously from the original class.");
   static_assert(builds<type, typename implementation<T, vendors::original>::constructor>,
                 "mgfl: a class override must accept the constructor arguments that callers already pass.");
 };
 
+/// Defined only in libmgfl, for the vendor, kernel set and manifests it was built with: a mixed program does
+/// not link.
+template <class Preferred, class KernelSet, class... Overrides>
+void program_and_libmgfl_were_built_for_different_vendors();
+
+template <class Chain>
+struct link_check;
+template <class... Vs>
+struct link_check<list<Vs...>> {
+  static constexpr auto build =
+      &program_and_libmgfl_were_built_for_different_vendors<vendors::preferred, vendors::kernel_set,
+                                                            typename manifest<Vs>::overrides...>;
+  static inline void (*const volatile witness)() = build;
+};
+template struct link_check<vendors::chain>;
+
 }  // namespace detail
 
 /// The active body of a function or method target: a constant, no table, no cost.
 template <class T>
 inline constexpr auto dispatch = detail::function_body<T>::call;
+
+/// The active body of a family target for one C (a communicator, or the class of `self`): a constant as well.
+/// Wherever this is called from a template, `static_assert(family_is_checked<T>);` stands beside it at
+/// namespace scope.
+template <class T, class C>
+inline constexpr auto dispatch_family = detail::family_body<T, C>::call;
+
+/// Proves a family's active body where it is written: without it, compilers accept an override that comes too
+/// late.
+template <class T>
+inline constexpr bool family_is_checked = sizeof(detail::template_body<T>) > 0;
 
 /// The active class of a class target.
 template <class T>

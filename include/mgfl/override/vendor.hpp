@@ -19,7 +19,8 @@ struct default_ {
 
 }  // namespace vendors
 
-/// The vendor that is asked after V. A vendor's tag says `using fallback = ...;`.
+/// The vendor that is asked after V. A vendor's tag says `using fallback = default_;` (or another vendor), a
+/// kernel set's `using fallback = original;`.
 template <class V>
 struct fallback_of {
   using type = typename V::fallback;
