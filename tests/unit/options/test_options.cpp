@@ -1,0 +1,367 @@
+#include "tests/support/doctest.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+#include "examples/mgfl/options.hpp"
+#include "mgfl/base/error.hpp"
+
+using namespace mgfl::program;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Options run(const Arguments& arguments) {
+  std::vector<const char*> argv{"mgfl"};
+  for (const auto& argument : arguments) argv.push_back(argument.c_str());
+  return parse(static_cast<int>(argv.size()), argv.data());
+}
+
+Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+template <class Command>
+Command as(const Arguments& arguments) {
+  auto options = run(arguments);
+  REQUIRE(std::holds_alternative<Command>(options));
+  return std::get<Command>(options);
+}
+
+std::string text(const Arguments& arguments) {
+  const auto exit = as<EarlyExit>(arguments);
+  CHECK(exit.exit_status == 0);
+  return exit.text;
+}
+
+std::string refusal(const Arguments& arguments) {
+  try {
+    run(arguments);
+  } catch (const mgfl::UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& whole, const std::string& part) {
+  return whole.find(part) != std::string::npos;
+}
+
+/// A file that goes away with the object.
+struct TemporaryFile {
+  explicit TemporaryFile(const std::string& content) {
+    static int count = 0;
+    path = (fs::temp_directory_path() /
+            ("mgfl_options_" + std::to_string(getpid()) + "_" + std::to_string(count++)))
+               .string();
+    std::ofstream(path) << content;
+  }
+  ~TemporaryFile() { fs::remove(path); }
+  std::string path;
+};
+
+const Arguments train{"train", "--load-hf", "model", "--data", "text", "--train-iters", "20", "--lr", "1e-4"};
+const Arguments score{"score", "--load-hf", "model", "--input", "in", "--output", "out"};
+const Arguments generate{"generate", "--load",           "model", "--input", "in", "--output",
+                         "out",      "--max-new-tokens", "8"};
+const Arguments bench{"bench", "--config-json", "config.json"};
+
+}  // namespace
+
+TEST_CASE("defaults are Megatron's") {
+  const auto t = as<TrainOptions>(train);
+  CHECK(t.model.load_hf == "model");
+  CHECK(t.data == Arguments{"text"});
+  CHECK(t.train_iters == 20);
+  CHECK(t.lr == 1e-4);
+  CHECK(t.min_lr == 0);
+  CHECK(t.lr_decay_style == mgfl::scheduler::LrDecayStyle::linear);
+  CHECK(t.weight_decay == 0.01);
+  CHECK(t.adam_beta1 == 0.9);
+  CHECK(t.adam_beta2 == 0.999);
+  CHECK(t.adam_eps == 1e-8);
+  CHECK(t.clip_grad == 1.0);
+  CHECK(t.seed == 1234);
+  CHECK(t.initial_loss_scale == 4294967296.0);
+  CHECK(t.loss_scale_window == 1000);
+  CHECK(t.hysteresis == 2);
+  CHECK(t.batch.micro_batch_size == 1);
+  CHECK_FALSE(t.batch.max_tokens_per_micro_batch);
+  CHECK_FALSE(t.global_batch_size);
+  CHECK(t.precision.kind() == Precision::fp32);
+  CHECK(t.log_interval == 1);
+
+  const auto s = as<ScoreOptions>(score);
+  CHECK(s.temperature == 1);
+  CHECK_FALSE(s.logits);
+  CHECK(s.prefix.empty());
+  CHECK(as<GenerateOptions>(generate).greedy());
+  CHECK_FALSE(as<GenerateOptions>(generate + Arguments{"--top-p", "0.9"}).greedy());
+  CHECK_FALSE(as<GenerateOptions>(generate + Arguments{"--temperature", "0.7"}).greedy());
+  CHECK(as<GenerateOptions>(generate + Arguments{"--temperature", "0", "--top-k", "5"}).greedy());
+  CHECK(as<BenchOptions>(bench).seq_length == 512);
+  CHECK_FALSE(as<OverridesOptions>({"overrides"}).json);
+  CHECK(as<OverridesOptions>({"overrides", "--json"}).json);
+}
+
+TEST_CASE("flags are read, and the last one of a name counts") {
+  const auto t =
+      as<TrainOptions>(train + Arguments{"--bf16", "--data", "0.3", "a", "0.7", "b", "--lr=2e-4", "--lr",
+                                         "3e-4", "--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "5",
+                                         "--lr-wsd-decay-style", "minus_sqrt", "--global-batch-size", "8"});
+  CHECK(t.precision.kind() == Precision::bf16);
+  CHECK(t.data == Arguments{"text", "0.3", "a", "0.7", "b"});
+  CHECK(t.lr == 3e-4);
+  const auto config = scheduler_config(t, 8);
+  CHECK(config.lr_decay_style == mgfl::scheduler::LrDecayStyle::wsd);
+  CHECK(config.lr_wsd_decay_style == mgfl::scheduler::WsdDecayStyle::minus_sqrt);
+  CHECK(config.lr_decay_steps == 160);
+  CHECK(config.lr_wsd_decay_steps == 40);
+  const auto s = as<ScoreOptions>(
+      score + Arguments{"--logits", "--grads", "--prefix", "packed.", "--fp64", "--threads", "2"});
+  CHECK(s.logits);
+  CHECK(s.grads);
+  CHECK(s.prefix == "packed.");
+  CHECK(s.runtime.threads == 2);
+  CHECK(s.precision.kind() == Precision::fp64);
+}
+
+TEST_CASE("flags win over the configuration file") {
+  const TemporaryFile file(
+      "# a run\n"
+      "load-hf = 'models/a # b'   # quoted, so that the hash counts\n"
+      "data = [\"0.5\", \"x\",\n  0.5, y]\n"
+      "train-iters = 100\r\n"
+      "lr = 1e-3\n"
+      "bf16 = true\n"
+      "micro-batch-size = 4\n"
+      "log-dir = \"a\\\\b\\\"c\"");
+  const Arguments command{"train", "--config", file.path};
+  auto t = as<TrainOptions>(command);
+  CHECK(t.model.load_hf == "models/a # b");
+  CHECK(t.data == Arguments{"0.5", "x", "0.5", "y"});
+  CHECK(t.train_iters == 100);
+  CHECK(t.precision.bf16);
+  CHECK(t.batch.micro_batch_size == 4);
+  CHECK(t.log_dir == "a\\b\"c");
+
+  // A flag also replaces the other choices of its kind.
+  t = as<TrainOptions>(command + Arguments{"--lr", "5e-4", "--load", "checkpoint", "--fp16", "--data", "z",
+                                           "--max-tokens-per-micro-batch", "256"});
+  CHECK(t.lr == 5e-4);
+  CHECK(t.model.load == "checkpoint");
+  CHECK(t.model.load_hf.empty());
+  CHECK(t.precision.kind() == Precision::fp16);
+  CHECK(t.data == Arguments{"z"});
+  CHECK(t.batch.max_tokens_per_micro_batch == 256);
+  CHECK(as<TrainOptions>(command + Arguments{"--bf16=false"}).precision.kind() == Precision::fp32);
+}
+
+TEST_CASE("what --print-config prints gives the same options back") {
+  const std::vector<Arguments> commands{
+      train,
+      train + Arguments{"--max-tokens-per-micro-batch",
+                        "300",
+                        "--bf16",
+                        "--lr",
+                        "0.1234567890123456789",
+                        "--seed",
+                        "9223372036854775807",
+                        "--save",
+                        "it's \"here\" \\ # now",
+                        "--save-interval",
+                        "5",
+                        "--eval-data",
+                        "0.5",
+                        "e",
+                        "0.5",
+                        "f",
+                        "--lr-decay-style",
+                        "cosine",
+                        "--loss-scale",
+                        "1e-3",
+                        "--no-shuffle",
+                        "--min-lr",
+                        "1e-5",
+                        "--lr-warmup-iters",
+                        "3",
+                        "--timeout-seconds",
+                        "12.5",
+                        "--keep-last",
+                        "2"},
+      score +
+          Arguments{"--prefix", "packed.", "--logits", "--fp64", "--temperature", "0.7", "--threads", "2"},
+      generate + Arguments{"--top-k", "5", "--top-p", "0.25", "--temperature", "1.5"},
+      bench + Arguments{"--steps", "7", "--warmup", "0", "--bf16"},
+      {"overrides", "--json"},
+  };
+  for (const auto& command : commands) {
+    CAPTURE(command.front());
+    const TemporaryFile file(text(command + Arguments{"--print-config"}));
+    const auto before = run(command);
+    const auto after = run({command.front(), "--config", file.path});
+    REQUIRE(before.index() == after.index());
+    std::visit(
+        [&](const auto& options) {
+          using Command = std::remove_cvref_t<decltype(options)>;
+          if constexpr (!std::is_same_v<Command, EarlyExit>) CHECK(options == std::get<Command>(after));
+        },
+        before);
+  }
+  // Incomplete commands print too: a file to start from.
+  CHECK(contains(text({"train", "--print-config"}), "# lr =\n"));
+}
+
+TEST_CASE("unknown names get the nearest known one") {
+  CHECK(contains(refusal({"train", "--lr-decay-stile", "cosine"}), "--lr-decay-style"));
+  CHECK(contains(refusal({"train", "--micro_batch_size=3"}), "--micro-batch-size"));
+  CHECK(contains(refusal({"score", "--logit"}), "--logits"));
+  CHECK(contains(refusal({"train", "--print-confg"}), "--print-config"));
+  const TemporaryFile file("lr = 1\n\nglobal-batchsize = 8\n");
+  const auto message = refusal({"train", "--config", file.path});
+  CHECK(contains(message, "global-batch-size"));
+  CHECK(contains(message, "line 3"));
+  CHECK(contains(message, file.path));
+  CHECK(contains(refusal({"train", "stray"}), "\"stray\""));
+  for (const char* name : {"convert", "plan", "trian"}) {
+    const auto unknown = refusal({name});
+    CHECK(contains(unknown, name));
+    CHECK(contains(unknown, "train, score, generate, overrides, bench"));
+  }
+  CHECK(contains(refusal({}), "train, score, generate, overrides, bench"));
+  CHECK(contains(refusal({"--lr", "3"}), "command first"));
+}
+
+TEST_CASE("choices exclude each other") {
+  CHECK(contains(refusal(train + Arguments{"--load", "x"}), "--load-hf and --load exclude each other"));
+  CHECK(contains(refusal(train + Arguments{"--init-from", "x"}), "--load-hf and --init-from exclude"));
+  CHECK(contains(refusal(train + Arguments{"--bf16", "--fp64"}), "--bf16 and --fp64 exclude"));
+  CHECK(contains(refusal(train + Arguments{"--micro-batch-size", "1", "--max-tokens-per-micro-batch", "9"}),
+                 "--micro-batch-size and --max-tokens-per-micro-batch exclude"));
+  const TemporaryFile file("bf16 = true\nfp16 = true\n");
+  CHECK(contains(refusal(train + Arguments{"--config", file.path}), "--bf16 and --fp16 exclude"));
+}
+
+TEST_CASE("values out of range are refused, naming flag and value") {
+  for (const char* value : {"-1", "nan", "inf", "1e999", "", "abc", "1x", "--min-lr"}) {
+    CAPTURE(value);
+    const auto message = refusal(train + Arguments{"--lr", value});
+    CHECK(contains(message, "--lr "));
+    CHECK(contains(message, value));
+  }
+  for (const char* value : {"0", "-3", "1.5", "1e3", "99999999999999999999", "2147483648"}) {
+    CAPTURE(value);
+    const auto message = refusal(train + Arguments{"--micro-batch-size", value});
+    CHECK(contains(message, "--micro-batch-size takes a whole number from 1"));
+    CHECK(contains(message, value));
+  }
+  CHECK(contains(refusal(train + Arguments{"--adam-beta2", "1"}), "below 1"));
+  CHECK(contains(refusal(train + Arguments{"--adam-eps", "0"}), "above 0"));
+  CHECK(contains(refusal(score + Arguments{"--temperature", "0"}), "above 0"));
+  CHECK(contains(refusal(generate + Arguments{"--top-p", "1.5"}), "at most 1"));
+  CHECK(contains(refusal(train + Arguments{"--lr-decay-style", "cos"}), "inverse-square-root"));
+  CHECK(contains(refusal(train + Arguments{"--bf16=maybe"}), "true or false"));
+  CHECK(contains(refusal(train + Arguments{"--save"}), "--save of mgfl train needs a value"));
+  CHECK(contains(refusal(train + Arguments{"--save", "--bf16"}), "needs a value"));
+  const TemporaryFile file("lr = [1, 2]\n");
+  const auto message = refusal({"train", "--config", file.path});
+  CHECK(contains(message, "line 1"));
+  CHECK(contains(message, "takes one value, not 2"));
+}
+
+TEST_CASE("what is missing, or makes no sense alone, is named") {
+  CHECK(contains(refusal({"train"}), "--load-hf DIR, --load DIR, --init-from CONFIG.JSON"));
+  CHECK(contains(refusal({"train", "--load", "x"}), "--data"));
+  CHECK(contains(refusal({"train", "--load", "x", "--data", "y"}), "--train-iters"));
+  CHECK(contains(refusal({"train", "--load", "x", "--data", "y", "--train-iters", "5"}), "--lr"));
+  CHECK(contains(refusal({"score", "--load", "x", "--input", "y"}), "--output"));
+  CHECK(contains(refusal({"bench"}), "--config-json"));
+  CHECK(contains(refusal(train + Arguments{"--save-interval", "5"}), "--save"));
+  CHECK(contains(refusal(train + Arguments{"--eval-interval", "5"}), "--eval-data"));
+  CHECK(contains(refusal(train + Arguments{"--lr-decay-style", "WSD"}), "--lr-wsd-decay-iters"));
+  CHECK(contains(refusal(train + Arguments{"--lr-warmup-iters", "20"}), "warm-up of 20"));
+  CHECK(contains(refusal(train + Arguments{"--min-lr", "1"}), "min_lr"));
+  CHECK(contains(refusal(train + Arguments{"--min-loss-scale", "1e20"}), "loss scale"));
+}
+
+TEST_CASE("what this version lacks is accepted at its default only") {
+  CHECK(run(train + Arguments{"--tensor-model-parallel-size", "1", "--optimizer", "adam", "--hidden-dropout",
+                              "0.0", "--pipeline-schedule", "1f1b", "--value-head=false"})
+            .index() == 0);
+  const std::vector<Arguments> lacking{{"--tensor-model-parallel-size", "2"},
+                                       {"--pipeline-model-parallel-size", "2"},
+                                       {"--context-parallel-size", "2"},
+                                       {"--expert-model-parallel-size", "4"},
+                                       {"--sequence-parallel"},
+                                       {"--recompute-granularity", "full"},
+                                       {"--use-distributed-optimizer"},
+                                       {"--attention-dropout", "0.1"},
+                                       {"--value-head"},
+                                       {"--optimizer", "sgd"},
+                                       {"--moe-aux-loss-coeff", "0.01"},
+                                       {"--async-save"}};
+  for (const auto& flag : lacking) {
+    CAPTURE(flag.front());
+    const auto message = refusal(train + flag);
+    CHECK(contains(message, flag.front()));
+    CHECK(contains(message, "this version"));
+  }
+}
+
+TEST_CASE("help and version") {
+  CHECK(contains(text({"--help"}), "generate"));
+  CHECK(contains(text({"--version"}), "mgfl "));
+  for (const char* command : {"train", "score", "generate", "overrides", "bench"}) {
+    CAPTURE(command);
+    CHECK(contains(text({command, "--help"}), "--print-config"));
+    CHECK(contains(text({command, "-h"}), "--config FILE"));
+  }
+  const auto help = text({"train", "--help"});
+  CHECK(contains(help, "--adam-beta2 B"));
+  CHECK(contains(help, "(default: 0.999)"));
+  CHECK(contains(help, "Learning rate"));
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 110);
+}
+
+TEST_CASE("files that are no configuration are refused with the line") {
+  CHECK(contains(refusal({"train", "--config", "/nonexistent/run.toml"}), "/nonexistent/run.toml"));
+  CHECK(refusal({"train", "--config", fs::temp_directory_path().string()}) != "");
+  const std::pair<const char*, const char*> broken[] = {
+      {"lr = 1\n[train]\nseed = 2", "line 2 starts a section"},
+      {"lr", "line 1 has no \"=\""},
+      {"= 3", "line 1 has no key"},
+      {"lr =", "line 1 has no value"},
+      {"\nsave = \"a", "line 2 has a string without"},
+      {"data = [1, 2", "inside an array"},
+      {"data = [1 2]", "after an array's value"},
+      {"data = a b", "goes on after the value"},
+      {"save = \"a\\q\"", "escape"},
+      {"lr = 1\nseed = 3\nlr = 2", "line 1 and again in line 3"},
+  };
+  for (const auto& [content, expected] : broken) {
+    CAPTURE(content);
+    const TemporaryFile file(content);
+    const auto message = refusal({"train", "--config", file.path});
+    CAPTURE(message);
+    CHECK(contains(message, expected));
+    CHECK(contains(message, file.path));
+  }
+}
+
+TEST_CASE("a global batch that the ranks cannot share is refused with both numbers") {
+  CHECK(num_micro_batches(8, 2, 2) == 2);
+  try {
+    num_micro_batches(6, 2, 2);
+    FAIL("6 samples on 2 x 2");
+  } catch (const mgfl::UserError& error) {
+    CHECK(contains(error.what(), "6 is no multiple of 4"));
+  }
+  CHECK_THROWS_AS(num_micro_batches(0, 2, 2), mgfl::UserError);
+  CHECK_THROWS_AS(num_micro_batches(1, 2, 1), mgfl::UserError);
+}
