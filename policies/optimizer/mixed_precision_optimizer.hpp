@@ -4,30 +4,29 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "mgfl/engine/batch.hpp"
-#include "mgfl/override/dispatch.hpp"
 #include "mgfl/parallel/communicator.hpp"
-#include "mgfl/parallel/communicator_archetype.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/optimizer/adamw.hpp"
 #include "policies/optimizer/clip_grads.hpp"
-#include "policies/optimizer/grad_math.hpp"
 #include "policies/optimizer/grad_scaler.hpp"
 #include "policies/optimizer/precision.hpp"
+#include "policies/optimizer/unscale_main_grads.hpp"
 
-namespace mgfl {
-
-namespace optimizer {
+namespace mgfl::optimizer {
 
 /// Works on the flat buffers of `ParamBuffer`. One scaler and one global found_inf for all parameters: a step that meets a
 /// non-finite gradient on any rank is skipped on all, and changes nothing but the scaler.
 template <Precision P, parallel::Communicator C>
 class MixedPrecisionOptimizer : public Optimizer {
  public:
+  using communicator_type = C;
+
   /// Borrows `buffer` and the groups, which must outlive the optimizer. The ranks of grad_stats_parallel_group hold different
   /// parameters: norms are summed over them. The ranks of data_parallel_group hold the same ones.
   MixedPrecisionOptimizer(ParamBuffer& buffer, const OptimizerConfig& config, std::vector<C*> grad_stats_parallel_group,
@@ -48,15 +47,13 @@ class MixedPrecisionOptimizer : public Optimizer {
   void zero_grad() { buffer_->main_grads.zero_(); }
 
   /// Divides main gradients by the loss scale; true if any was NaN or infinite on any rank of the groups.
-  bool _unscale_main_grads_and_check_for_nan() {
-    return dispatch_family<targets::unscale_main_grads, MixedPrecisionOptimizer>(*this);
-  }
+  bool _unscale_main_grads_and_check_for_nan() { return unscale_main_grads(*this); }
 
   /// The whole step, in Megatron's order. Gradients are means already (the engine's one division).
   StepResult step() {
     StepResult result;
     result.loss_scale = loss_scale();
-    result.found_inf = _unscale_main_grads_and_check_for_nan();
+    result.found_inf = any_data_parallel_rank(_unscale_main_grads_and_check_for_nan());
     std::visit([&](auto& scaler) { scaler.update(result.found_inf); }, scaler_);
     if (result.found_inf) {
       result.grad_norm = std::numeric_limits<double>::quiet_NaN();
@@ -74,15 +71,18 @@ class MixedPrecisionOptimizer : public Optimizer {
   double grad_norm() {
     std::vector<Tensor> grads;
     for (const auto& param : buffer_->params) grads.push_back(*param.main_grad);
-    return clip_grads::get_grad_norm_fp32<C>(grads, 2.0, std::span<C* const>(grad_stats_parallel_group_));
+    return get_grad_norm_fp32<C>(grads, 2.0, get_grad_stats_parallel_group());
   }
 
-  Tensor& main_grads() { return buffer_->main_grads; }
-  double inv_loss_scale() const {
+  // What the bodies of _unscale_main_grads_and_check_for_nan may ask for.
+  bool is_stub_optimizer() const { return buffer_->params.empty(); }
+  std::span<const Tensor> _collect_main_grad_data_for_unscaling() const { return {&buffer_->main_grads, 1}; }
+  double inv_scale() const {
     return std::visit([](const auto& scaler) { return static_cast<double>(scaler.inv_scale()); }, scaler_);
   }
-  const std::vector<C*>& get_grad_stats_parallel_group() const { return grad_stats_parallel_group_; }
-  C* get_data_parallel_group() const { return data_parallel_group_; }
+  std::span<C* const> get_grad_stats_parallel_group() const { return grad_stats_parallel_group_; }
+
+  Tensor& main_grads() { return buffer_->main_grads; }
 
   AdamW& inner() { return inner_; }
   ParamBuffer& buffer() { return *buffer_; }
@@ -108,9 +108,16 @@ class MixedPrecisionOptimizer : public Optimizer {
     return DynamicGradScaler(dynamic);
   }
 
+  /// Data-parallel ranks reduced their gradients, so they should agree; this makes sure that they skip together.
+  bool any_data_parallel_rank(bool found_inf) {
+    auto flag = zeros({1}, at::kFloat).fill_(found_inf ? 1.0 : 0.0);
+    data_parallel_group_->all_reduce(flag, ReduceOp::max);
+    return flag.template item<float>() > 0;
+  }
+
   std::int64_t num_zeros() const {
     std::int64_t zeros = 0;
-    for (const auto& param : buffer_->params) zeros += count_zeros(*param.main_grad);
+    for (const auto& param : buffer_->params) zeros += param.main_grad->numel() - param.main_grad->count_nonzero().template item<std::int64_t>();
     return zeros;
   }
 
@@ -122,22 +129,4 @@ class MixedPrecisionOptimizer : public Optimizer {
   Scaler scaler_;
 };
 
-}  // namespace optimizer
-
-/// MixedPrecisionOptimizer._unscale_main_grads_and_check_for_nan, a family over the class of `self`.
-template <>
-struct implementation<targets::unscale_main_grads, vendors::original> {
-  using archetype = optimizer::MixedPrecisionOptimizer<optimizer::Fp32, parallel::communicator_archetype>;
-
-  template <class Self>
-  static bool call(Self& self) {
-    const bool finite = optimizer::scale_and_check_finite(self.main_grads(), self.inv_loss_scale());
-    auto found_inf = zeros({1}, at::kFloat).fill_(finite ? 0.0 : 1.0);
-    for (auto* group : self.get_grad_stats_parallel_group()) group->all_reduce(found_inf, ReduceOp::max);
-    // Data-parallel ranks reduced their gradients, so they should agree; one more reduction makes sure that they skip together.
-    self.get_data_parallel_group()->all_reduce(found_inf, ReduceOp::max);
-    return found_inf.template item<float>() > 0;
-  }
-};
-
-}  // namespace mgfl
+}  // namespace mgfl::optimizer
