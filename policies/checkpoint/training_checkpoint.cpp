@@ -1,0 +1,136 @@
+#include "policies/checkpoint/training_checkpoint.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "mgfl/base/error.hpp"
+#include "policies/bridge/json.hpp"
+
+namespace mgfl::checkpoint {
+
+namespace {
+
+using nlohmann::ordered_json;
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+/// Views of a flat buffer under PREFIX + Hugging Face name.
+NamedTensors named_views(const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer, const Tensor& flat,
+                         const std::string& prefix) {
+  NamedTensors named;
+  for (std::size_t i = 0; i < buffer.params.size(); ++i)
+    for (auto& part : bridge::hf_tensors(config, *buffer.params[i].desc, buffer.view(flat, i)))
+      named.emplace_back(prefix + part.name, part.view);
+  return named;
+}
+
+NamedTensors with_hf_shapes(const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
+                            const Tensor& flat, const std::string& prefix) {
+  NamedTensors named;
+  for (std::size_t i = 0; i < buffer.params.size(); ++i)
+    for (auto& part : bridge::hf_tensors(config, *buffer.params[i].desc, buffer.view(flat, i)))
+      named.emplace_back(prefix + part.name, part.view.reshape(part.shape));
+  return named;
+}
+
+ordered_json to_json(const TrainingState& state) {
+  const auto& schedule = state.scheduler.config;
+  return {{"iteration", state.position.iteration},
+          {"consumed_samples", state.position.consumed_samples},
+          {"optimizer_updates", state.optimizer_updates},
+          {"grad_scaler",
+           {{"scale", state.scaler.scale},
+            {"growth_tracker", state.scaler.growth_tracker},
+            {"hysteresis_tracker", state.scaler.hysteresis_tracker}}},
+          {"opt_param_scheduler",
+           {{"num_steps", state.scheduler.num_steps},
+            {"init_lr", schedule.init_lr},
+            {"max_lr", schedule.max_lr},
+            {"min_lr", schedule.min_lr},
+            {"lr_warmup_steps", schedule.lr_warmup_steps},
+            {"lr_decay_steps", schedule.lr_decay_steps},
+            {"lr_decay_style", scheduler::to_string(schedule.lr_decay_style)},
+            {"start_wd", schedule.start_wd},
+            {"end_wd", schedule.end_wd},
+            {"wd_incr_steps", schedule.wd_incr_steps},
+            {"wd_incr_style", scheduler::to_string(schedule.wd_incr_style)},
+            {"lr_wsd_decay_steps", schedule.lr_wsd_decay_steps},
+            {"lr_wsd_decay_style", scheduler::to_string(schedule.lr_wsd_decay_style)}}}};
+}
+
+TrainingState from_json(const ordered_json& json) {
+  TrainingState state;
+  state.position = {json.at("iteration").get<std::int64_t>(), json.at("consumed_samples").get<std::int64_t>()};
+  state.optimizer_updates = json.at("optimizer_updates").get<std::int64_t>();
+  const auto& scaler = json.at("grad_scaler");
+  state.scaler = {scaler.at("scale").get<float>(), scaler.at("growth_tracker").get<std::int64_t>(),
+                  scaler.at("hysteresis_tracker").get<std::int64_t>()};
+  const auto& saved = json.at("opt_param_scheduler");
+  state.scheduler.num_steps = saved.at("num_steps").get<std::int64_t>();
+  auto& schedule = state.scheduler.config;
+  schedule.init_lr = saved.at("init_lr").get<double>();
+  schedule.max_lr = saved.at("max_lr").get<double>();
+  schedule.min_lr = saved.at("min_lr").get<double>();
+  schedule.lr_warmup_steps = saved.at("lr_warmup_steps").get<std::int64_t>();
+  schedule.lr_decay_steps = saved.at("lr_decay_steps").get<std::int64_t>();
+  schedule.lr_decay_style = scheduler::lr_decay_style(saved.at("lr_decay_style").get<std::string>());
+  schedule.start_wd = saved.at("start_wd").get<double>();
+  schedule.end_wd = saved.at("end_wd").get<double>();
+  schedule.wd_incr_steps = saved.at("wd_incr_steps").get<std::int64_t>();
+  schedule.wd_incr_style = scheduler::wd_incr_style(saved.at("wd_incr_style").get<std::string>());
+  schedule.lr_wsd_decay_steps = saved.at("lr_wsd_decay_steps").get<std::int64_t>();
+  schedule.lr_wsd_decay_style = scheduler::wsd_decay_style(saved.at("lr_wsd_decay_style").get<std::string>());
+  return state;
+}
+
+/// Where the model's weights are rounded copies of main weights.
+bool rounds(const optimizer::ParamBuffer& buffer) {
+  return buffer.values.scalar_type() != buffer.main_params.scalar_type();
+}
+
+void load_flat(const Checkpoint& checkpoint, const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
+               const Tensor& flat, const std::string& prefix) {
+  for (auto& [name, view] : named_views(config, buffer, flat, prefix)) {
+    const auto saved = checkpoint.tensor(name);
+    check_user(saved.scalar_type() == view.scalar_type(), checkpoint.folder().string(), ": tensor '", name, "' has dtype ",
+               c10::toString(saved.scalar_type()), ", but this run keeps it in ", c10::toString(view.scalar_type()),
+               "; go on with the precision that the checkpoint was trained in.");
+    check_user(saved.numel() == view.numel(), checkpoint.folder().string(), ": tensor '", name, "' has ", saved.numel(),
+               " elements, expected ", view.numel(), ".");
+    view.copy_(saved.view(view.sizes()));
+  }
+}
+
+}  // namespace
+
+std::filesystem::path find_latest(const std::filesystem::path& dir) {
+  const auto iterations = complete_iterations(dir);
+  check_user(!iterations.empty(), dir.string(), ": there is no complete checkpoint; --load takes the folder that --save wrote.");
+  return iteration_folder(dir, iterations.back());
+}
+
+void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const std::string& config_json,
+                           const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
+                           const optimizer::AdamW& adamw, int keep_last) {
+  std::vector<FileGroup> groups{{"model.safetensors", with_hf_shapes(config, buffer, buffer.values, "")}};
+  if (rounds(buffer))
+    groups.push_back({"main_params.safetensors", with_hf_shapes(config, buffer, buffer.main_params, "main_params.")});
+  groups.push_back({"exp_avg.safetensors", with_hf_shapes(config, buffer, adamw.exp_avg, "exp_avg.")});
+  groups.push_back({"exp_avg_sq.safetensors", with_hf_shapes(config, buffer, adamw.exp_avg_sq, "exp_avg_sq.")});
+  const std::vector<TextFile> texts{{"config.json", config_json}};
+  save(dir, state.position.iteration, groups, to_json(state).dump(1), keep_last, texts);
+}
+
+TrainingState load_training_tensors(const std::filesystem::path& folder, const model::TransformerConfig& config,
+                                    optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw) {
+  const auto checkpoint = load_folder(folder);
+  load_flat(checkpoint, config, buffer, buffer.values, "");
+  if (rounds(buffer)) load_flat(checkpoint, config, buffer, buffer.main_params, "main_params.");
+  load_flat(checkpoint, config, buffer, adamw.exp_avg, "exp_avg.");
+  load_flat(checkpoint, config, buffer, adamw.exp_avg_sq, "exp_avg_sq.");
+  try {
+    return from_json(bridge::parse_json(checkpoint.state(), (folder / "state.json").string()));
+  } catch (const nlohmann::json::exception& error) {
+    throw UserError(concat((folder / "state.json").string(), ": ", error.what(), "; the file is not what mgfl wrote."));
+  }
+}
+
+}  // namespace mgfl::checkpoint

@@ -1,0 +1,71 @@
+/// Saves and restores a training run: weights under Hugging Face names, optimizer state, schedule, scaler and data position.
+/// A checkpoint's folder is a Hugging Face model folder as well.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/bridge/hf_tensors.hpp"
+#include "policies/checkpoint/checkpoint.hpp"
+#include "policies/optimizer/adamw.hpp"
+#include "policies/optimizer/grad_scaler.hpp"
+#include "policies/optimizer/param_buffer.hpp"
+#include "policies/scheduler/optimizer_param_scheduler.hpp"
+
+namespace mgfl::checkpoint {
+
+/// How far a run has come.
+struct TrainingPosition {
+  std::int64_t iteration = 0;         // finished iterations
+  std::int64_t consumed_samples = 0;  // of the training data, skipped steps included
+};
+
+/// What a checkpoint keeps beside tensors.
+struct TrainingState {
+  TrainingPosition position;
+  std::int64_t optimizer_updates = 0;
+  optimizer::GradScalerState scaler;
+  scheduler::OptimizerParamSchedulerState scheduler;
+};
+
+/// Folder of the newest complete checkpoint in `dir`. UserError where there is none, or `dir` does not exist.
+std::filesystem::path find_latest(const std::filesystem::path& dir);
+
+/// One process writes the whole state; `config_json` is the model's, in Hugging Face's form.
+void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const std::string& config_json,
+                           const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
+                           const optimizer::AdamW& adamw, int keep_last);
+
+/// Restores main weights, rounded weights and Adam's moments from a checkpoint's folder, and returns the rest. UserError naming
+/// folder and tensor where it holds no training state, or one of another precision.
+TrainingState load_training_tensors(const std::filesystem::path& folder, const model::TransformerConfig& config,
+                                    optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);
+
+/// Collective; the first rank of the job writes. Every rank returns after the checkpoint is complete.
+template <class Engine>
+void save_training_state(Engine& engine, const std::filesystem::path& dir, const TrainingPosition& position,
+                         std::int64_t keep_last) {
+  if (engine.context().world->rank() == 0)
+    save_training_tensors(dir,
+                          {position, engine.optimizer().inner().updates, engine.optimizer().scaler_state(),
+                           engine.lr_scheduler().state()},
+                          engine.bridge().config_json(Engine::precision::model_dtype), engine.config(),
+                          engine.param_buffer(), engine.optimizer().inner(), static_cast<int>(keep_last));
+  engine.context().world->barrier();
+}
+
+/// Brings an initialized engine to where the checkpoint's run stopped.
+template <class Engine>
+TrainingPosition load_training_state(Engine& engine, const std::filesystem::path& folder) {
+  auto& inner = engine.optimizer().inner();
+  const auto state = load_training_tensors(folder, engine.config(), engine.param_buffer(), inner);
+  inner.updates = state.optimizer_updates;
+  engine.optimizer().load_scaler_state(state.scaler);
+  engine.lr_scheduler().load_state(state.scheduler);
+  return state.position;
+}
+
+}  // namespace mgfl::checkpoint
