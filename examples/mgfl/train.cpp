@@ -70,14 +70,16 @@ class Run {
       : options_(options),
         rank_(rank),
         global_batch_size_(options.global_batch_size.value_or(options.batch.micro_batch_size * rank.world.size())),
-        checkpoint_(options.model.load.empty() ? std::nullopt
-                                               : std::optional(checkpoint::find_latest(options.model.load))),
+        checkpoint_(options.model.load.empty() ? std::nullopt : std::optional(checkpoint::load(options.model.load))),
         engine_(source(), engine_config(options.batch), optimizer_config(options),
                 scheduler_config(options, global_batch_size_), rank.context()) {}
 
   int operator()() {
     engine_.initialize();
-    if (checkpoint_) position_ = checkpoint::load_training_state(engine_, *checkpoint_);
+    if (checkpoint_) {
+      position_ = checkpoint::load_training_state(engine_, *checkpoint_);
+      checkpoint_.reset();
+    }
     open_datasets();
 
     SignalWatch watch;
@@ -106,16 +108,13 @@ class Run {
       }
     }
     bar.finish();
-    if (!options_.save_hf.empty()) {
-      if (rank_.is_first()) engine_.bridge().export_weights(options_.save_hf, engine_.param_buffer().params, P::model_dtype);
-      rank_.world.barrier();
-    }
+    if (!options_.save_hf.empty()) engine_.export_hf_weights(options_.save_hf);
     return 0;
   }
 
  private:
   ModelConfig source() const {
-    if (checkpoint_) return {checkpoint_->string(), "", static_cast<std::uint64_t>(options_.seed)};
+    if (checkpoint_) return {checkpoint_->folder().string(), "", static_cast<std::uint64_t>(options_.seed)};
     return model_config(options_.model, options_.seed);
   }
 
@@ -202,7 +201,7 @@ class Run {
   const TrainOptions& options_;
   Rank<C>& rank_;
   std::int64_t global_batch_size_;
-  std::optional<std::filesystem::path> checkpoint_;
+  std::optional<checkpoint::Checkpoint> checkpoint_;  // until it is loaded
   LanguageModelEngine<C, P> engine_;
   checkpoint::TrainingPosition position_;
   std::optional<data::Dataset> dataset_, evaluation_;

@@ -10,25 +10,15 @@ namespace mgfl::checkpoint {
 namespace {
 
 using nlohmann::ordered_json;
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-/// Views of a flat buffer under PREFIX + Hugging Face name.
-NamedTensors named_views(const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer, const Tensor& flat,
-                         const std::string& prefix) {
-  NamedTensors named;
+/// Views of a flat buffer's parts under PREFIX + Hugging Face name.
+std::vector<NamedTensor> named_parts(const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
+                                     const Tensor& flat, const std::string& prefix) {
+  std::vector<NamedTensor> parts;
   for (std::size_t i = 0; i < buffer.params.size(); ++i)
     for (auto& part : bridge::hf_tensors(config, *buffer.params[i].desc, buffer.view(flat, i)))
-      named.emplace_back(prefix + part.name, part.view);
-  return named;
-}
-
-NamedTensors with_hf_shapes(const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
-                            const Tensor& flat, const std::string& prefix) {
-  NamedTensors named;
-  for (std::size_t i = 0; i < buffer.params.size(); ++i)
-    for (auto& part : bridge::hf_tensors(config, *buffer.params[i].desc, buffer.view(flat, i)))
-      named.emplace_back(prefix + part.name, part.view.reshape(part.shape));
-  return named;
+      parts.push_back({prefix + part.name, part.shape, part.view});
+  return parts;
 }
 
 ordered_json to_json(const TrainingState& state) {
@@ -88,48 +78,42 @@ bool rounds(const optimizer::ParamBuffer& buffer) {
 
 void load_flat(const Checkpoint& checkpoint, const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
                const Tensor& flat, const std::string& prefix) {
-  for (auto& [name, view] : named_views(config, buffer, flat, prefix)) {
+  for (const auto& [name, shape, view] : named_parts(config, buffer, flat, prefix)) {
     const auto saved = checkpoint.tensor(name);
     check_user(saved.scalar_type() == view.scalar_type(), checkpoint.folder().string(), ": tensor '", name, "' has dtype ",
                c10::toString(saved.scalar_type()), ", but this run keeps it in ", c10::toString(view.scalar_type()),
                "; go on with the precision that the checkpoint was trained in.");
-    check_user(saved.numel() == view.numel(), checkpoint.folder().string(), ": tensor '", name, "' has ", saved.numel(),
-               " elements, expected ", view.numel(), ".");
+    check_user(saved.sizes() == at::IntArrayRef(shape), checkpoint.folder().string(), ": tensor '", name, "' has shape [",
+               join(saved.sizes()), "], expected [", join(shape), "].");
     view.copy_(saved.view(view.sizes()));
   }
 }
 
 }  // namespace
 
-std::filesystem::path find_latest(const std::filesystem::path& dir) {
-  const auto iterations = complete_iterations(dir);
-  check_user(!iterations.empty(), dir.string(), ": there is no complete checkpoint; --load takes the folder that --save wrote.");
-  return iteration_folder(dir, iterations.back());
-}
-
 void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const std::string& config_json,
                            const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
                            const optimizer::AdamW& adamw, int keep_last) {
-  std::vector<FileGroup> groups{{"model.safetensors", with_hf_shapes(config, buffer, buffer.values, "")}};
+  std::vector<FileGroup> groups{{"model.safetensors", named_parts(config, buffer, buffer.values, "")}};
   if (rounds(buffer))
-    groups.push_back({"main_params.safetensors", with_hf_shapes(config, buffer, buffer.main_params, "main_params.")});
-  groups.push_back({"exp_avg.safetensors", with_hf_shapes(config, buffer, adamw.exp_avg, "exp_avg.")});
-  groups.push_back({"exp_avg_sq.safetensors", with_hf_shapes(config, buffer, adamw.exp_avg_sq, "exp_avg_sq.")});
+    groups.push_back({"main_params.safetensors", named_parts(config, buffer, buffer.main_params, "main_params.")});
+  groups.push_back({"exp_avg.safetensors", named_parts(config, buffer, adamw.exp_avg, "exp_avg.")});
+  groups.push_back({"exp_avg_sq.safetensors", named_parts(config, buffer, adamw.exp_avg_sq, "exp_avg_sq.")});
   const std::vector<TextFile> texts{{"config.json", config_json}};
   save(dir, state.position.iteration, groups, to_json(state).dump(1), keep_last, texts);
 }
 
-TrainingState load_training_tensors(const std::filesystem::path& folder, const model::TransformerConfig& config,
+TrainingState load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                                     optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw) {
-  const auto checkpoint = load_folder(folder);
   load_flat(checkpoint, config, buffer, buffer.values, "");
   if (rounds(buffer)) load_flat(checkpoint, config, buffer, buffer.main_params, "main_params.");
   load_flat(checkpoint, config, buffer, adamw.exp_avg, "exp_avg.");
   load_flat(checkpoint, config, buffer, adamw.exp_avg_sq, "exp_avg_sq.");
+  const auto file = (checkpoint.folder() / "state.json").string();
   try {
-    return from_json(bridge::parse_json(checkpoint.state(), (folder / "state.json").string()));
+    return from_json(bridge::parse_json(checkpoint.state(), file));
   } catch (const nlohmann::json::exception& error) {
-    throw UserError(concat((folder / "state.json").string(), ": ", error.what(), "; the file is not what mgfl wrote."));
+    throw UserError(concat(file, ": ", error.what(), "; the file is not what mgfl wrote."));
   }
 }
 

@@ -31,17 +31,14 @@ struct TrainingState {
   scheduler::OptimizerParamSchedulerState scheduler;
 };
 
-/// Folder of the newest complete checkpoint in `dir`. UserError where there is none, or `dir` does not exist.
-std::filesystem::path find_latest(const std::filesystem::path& dir);
-
 /// One process writes the whole state; `config_json` is the model's, in Hugging Face's form.
 void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const std::string& config_json,
                            const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
                            const optimizer::AdamW& adamw, int keep_last);
 
-/// Restores main weights, rounded weights and Adam's moments from a checkpoint's folder, and returns the rest. UserError naming
-/// folder and tensor where it holds no training state, or one of another precision.
-TrainingState load_training_tensors(const std::filesystem::path& folder, const model::TransformerConfig& config,
+/// Restores main weights, rounded weights and Adam's moments, and returns the rest. UserError naming folder and tensor where the
+/// checkpoint holds no training state, or one of another precision.
+TrainingState load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                                     optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);
 
 /// Collective; the first rank of the job writes. Every rank returns after the checkpoint is complete.
@@ -59,9 +56,9 @@ void save_training_state(Engine& engine, const std::filesystem::path& dir, const
 
 /// Brings an initialized engine to where the checkpoint's run stopped.
 template <class Engine>
-TrainingPosition load_training_state(Engine& engine, const std::filesystem::path& folder) {
+TrainingPosition load_training_state(Engine& engine, const Checkpoint& checkpoint) {
   auto& inner = engine.optimizer().inner();
-  const auto state = load_training_tensors(folder, engine.config(), engine.param_buffer(), inner);
+  const auto state = load_training_tensors(checkpoint, engine.config(), engine.param_buffer(), inner);
   inner.updates = state.optimizer_updates;
   engine.optimizer().load_scaler_state(state.scaler);
   engine.lr_scheduler().load_state(state.scheduler);

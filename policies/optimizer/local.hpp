@@ -11,6 +11,7 @@ struct Local {
   static_assert(std::is_same_v<Kind, AdamW>, "mgfl: Local<> knows AdamW.");
   using precision = P;
   using buffer_type = ParamBuffer;
+  using main_params_type = MainParams;
   template <parallel::Communicator C>
   using optimizer_type = MixedPrecisionOptimizer<P, C>;
 

@@ -19,6 +19,11 @@ Tensor ParamBuffer::view(const Tensor& flat, std::size_t param) const {
   return flat.narrow(0, offsets[param], numel_of(desc)).view(desc.shape);
 }
 
+MainParams::MainParams(const ParamBuffer& buffer) {
+  for (std::size_t i = 0; i < buffer.params.size(); ++i) values.push_back(buffer.view(buffer.main_params, i));
+  for (std::size_t i = 0; i < buffer.params.size(); ++i) params.push_back({buffer.params[i].desc, &values[i], nullptr});
+}
+
 ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_dtype) {
   ParamBuffer buffer;
   buffer.params = std::move(params);

@@ -23,6 +23,13 @@ struct ParamBuffer {
   Tensor view(const Tensor& flat, std::size_t param) const;
 };
 
+/// The parameters with their main weights as values.
+struct MainParams {
+  explicit MainParams(const ParamBuffer& buffer);
+  std::vector<Tensor> values;
+  std::vector<ParamRef> params;
+};
+
 /// Lays the parameters out and points their values at the buffer (contents: zero). Gradients and main weights are made by
 /// allocate_training.
 ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_dtype);

@@ -60,6 +60,8 @@ struct OptimizerParamSchedulerState {
 /// Megatron.
 class OptimizerParamScheduler {
  public:
+  using config_type = OptimizerParamSchedulerConfig;
+
   /// Borrows `optimizer`, which must outlive the scheduler, and writes the values of position 0 into its
   /// groups. UserError for lengths or rates that describe no schedule, naming the values.
   OptimizerParamScheduler(optimizer::Optimizer& optimizer, const OptimizerParamSchedulerConfig& config);

@@ -125,6 +125,20 @@ class Engine {
     return out;
   }
 
+  /// Writes a folder that transformers loads, from main weights where there are any. Names, shapes and dtypes are the source's;
+  /// fp64 writes F64. The first rank of the job writes. Collective.
+  void export_hf_weights(const std::string& folder) {
+    constexpr bool exact = precision::model_dtype == c10::ScalarType::Double;
+    const auto dtype = exact ? std::optional(precision::model_dtype) : std::nullopt;
+    if (context_.world->rank() == 0) {
+      if (optimizer_)
+        bridge_->export_weights(folder, typename O::main_params_type(*buffer_).params, dtype);
+      else
+        bridge_->export_weights(folder, buffer_->params, dtype);
+    }
+    context_.world->barrier();
+  }
+
   const auto& config() const { return model_->config(); }
   const context_type& context() const { return context_; }
   Model& module() { return *model_; }
@@ -159,6 +173,10 @@ class Engine {
 
   void _build_optimizer() {
     O::allocate_training(*buffer_, precision::main_dtype);
+    if constexpr (precision::model_dtype != precision::main_dtype) {
+      // Main weights keep all bits of the file, not those that the model's dtype left over.
+      if (bridge_->has_weights()) bridge_->load_weights(typename O::main_params_type(*buffer_).params);
+    }
     model_->allocate_grads(precision::main_dtype);
     optimizer_.emplace(*buffer_, optimizer_config_, std::vector<communicator_type*>{context_.model_parallel},
                        context_.data_parallel);

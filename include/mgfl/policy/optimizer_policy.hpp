@@ -52,6 +52,7 @@ template <class O>
 concept AllocatesBuffers = requires(std::vector<ParamRef> params, typename O::buffer_type& buffer) {
   { O::allocate_weights(params, c10::ScalarType::Float) } -> std::same_as<typename O::buffer_type>;
   O::allocate_training(buffer, c10::ScalarType::Float);
+  requires std::constructible_from<typename O::main_params_type, const typename O::buffer_type&>;
 };
 
 template <class O>
