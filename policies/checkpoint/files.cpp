@@ -84,29 +84,24 @@ void sync_folder(const std::filesystem::path& folder) {
   ::close(descriptor);
 }
 
+bool exchange_folders(const std::filesystem::path& one, const std::filesystem::path& other) {
+  return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
+}
+
 void replace_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;
-  if (!std::filesystem::exists(to)) {
-    std::filesystem::rename(from, to, error);
-    check_run(!error, to.string(), ": cannot be put in place (", error.message(), ")");
-  } else if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    sync_folder(to.parent_path());
-    std::filesystem::remove_all(from, error);
-  } else {
-    const int cause = errno;
-    check_run(cause == EINVAL || cause == ENOSYS, to.string(), ": cannot be put in place (", reason(cause),
-              ")");
-    auto old = from;
+  std::filesystem::path old = from;
+  if (std::filesystem::exists(to) && !exchange_folders(from, to)) {
     old += "-old";
     std::filesystem::rename(to, old, error);
     check_run(!error, to.string(), ": cannot be moved aside (", error.message(), ")");
+  }
+  if (old != from || !std::filesystem::exists(to)) {
     std::filesystem::rename(from, to, error);
-    check_run(!error, to.string(), ": cannot be put in place (", error.message(), "); the former one is ",
-              old.string());
-    sync_folder(to.parent_path());
-    std::filesystem::remove_all(old, error);
+    check_run(!error, to.string(), ": cannot be put in place (", error.message(), ")");
   }
   sync_folder(to.parent_path());
+  std::filesystem::remove_all(old, error);
 }
 
 FolderGuard::~FolderGuard() {

@@ -35,9 +35,12 @@ void write_text(const std::filesystem::path& file, std::string_view text);
 /// Flushes a folder's entries, so that renames in it outlive a power cut.
 void sync_folder(const std::filesystem::path& folder);
 
-/// Puts folder `from` in the place of `to` (same parent) in one step of the file system, and removes what
-/// `to` was. Where the file system cannot exchange two folders, `to` is absent for the time between two
-/// renames.
+/// Swaps two folders of one parent in a single step of the file system; false where that cannot be done (some
+/// network file systems, mount points), and then nothing has changed.
+bool exchange_folders(const std::filesystem::path& one, const std::filesystem::path& other);
+
+/// Puts folder `from` in the place of `to` (same parent) and removes what `to` was: in one step where the
+/// file system can exchange folders, else `to` is absent for the time between two renames.
 void replace_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// A sibling of `path` for work in progress: PATH.tmp-PID.

@@ -1,0 +1,300 @@
+#include "policies/bridge/hf_tensors.hpp"
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "mgfl/base/error.hpp"
+
+namespace mgfl::bridge {
+namespace {
+
+using model::TransformerConfig;
+
+// How the rows of a fused parameter fall apart into Hugging Face's.
+enum class Split {
+  whole,
+  qkv,      // per kv group: its query heads, its key, its value
+  gate_up,  // all rows of gate, then all of up
+};
+
+enum class Dim { none, vocab, hidden, head, heads, qkv, ffn, gate_up };
+
+struct Row {
+  std::string_view name;               // Megatron's; `*` is the layer
+  std::array<std::string_view, 3> hf;  // as many as the split has parts
+  Split split;
+  Dim rows, columns;
+  bool TransformerConfig::*when = nullptr;  // present only where this field ...
+  bool is = true;                           // ... has this value
+};
+
+constexpr Row kEmbedding[] = {
+    {"embedding.word_embeddings.weight",
+     {"model.embed_tokens.weight"},
+     Split::whole,
+     Dim::vocab,
+     Dim::hidden},
+};
+
+constexpr Row kDenseLayer[] = {
+    {"decoder.layers.*.input_layernorm.weight",
+     {"model.layers.*.input_layernorm.weight"},
+     Split::whole,
+     Dim::hidden,
+     Dim::none},
+    {"decoder.layers.*.self_attention.linear_qkv.weight",
+     {"model.layers.*.self_attn.q_proj.weight", "model.layers.*.self_attn.k_proj.weight",
+      "model.layers.*.self_attn.v_proj.weight"},
+     Split::qkv,
+     Dim::qkv,
+     Dim::hidden},
+    {"decoder.layers.*.self_attention.linear_qkv.bias",
+     {"model.layers.*.self_attn.q_proj.bias", "model.layers.*.self_attn.k_proj.bias",
+      "model.layers.*.self_attn.v_proj.bias"},
+     Split::qkv,
+     Dim::qkv,
+     Dim::none,
+     &TransformerConfig::add_qkv_bias},
+    {"decoder.layers.*.self_attention.q_layernorm.weight",
+     {"model.layers.*.self_attn.q_norm.weight"},
+     Split::whole,
+     Dim::head,
+     Dim::none,
+     &TransformerConfig::qk_layernorm},
+    {"decoder.layers.*.self_attention.k_layernorm.weight",
+     {"model.layers.*.self_attn.k_norm.weight"},
+     Split::whole,
+     Dim::head,
+     Dim::none,
+     &TransformerConfig::qk_layernorm},
+    {"decoder.layers.*.self_attention.linear_proj.weight",
+     {"model.layers.*.self_attn.o_proj.weight"},
+     Split::whole,
+     Dim::hidden,
+     Dim::heads},
+    {"decoder.layers.*.self_attention.linear_proj.bias",
+     {"model.layers.*.self_attn.o_proj.bias"},
+     Split::whole,
+     Dim::hidden,
+     Dim::none,
+     &TransformerConfig::add_proj_bias},
+    {"decoder.layers.*.pre_mlp_layernorm.weight",
+     {"model.layers.*.post_attention_layernorm.weight"},
+     Split::whole,
+     Dim::hidden,
+     Dim::none},
+    {"decoder.layers.*.mlp.linear_fc1.weight",
+     {"model.layers.*.mlp.gate_proj.weight", "model.layers.*.mlp.up_proj.weight"},
+     Split::gate_up,
+     Dim::gate_up,
+     Dim::hidden},
+    {"decoder.layers.*.mlp.linear_fc1.bias",
+     {"model.layers.*.mlp.gate_proj.bias", "model.layers.*.mlp.up_proj.bias"},
+     Split::gate_up,
+     Dim::gate_up,
+     Dim::none,
+     &TransformerConfig::add_mlp_bias},
+    {"decoder.layers.*.mlp.linear_fc2.weight",
+     {"model.layers.*.mlp.down_proj.weight"},
+     Split::whole,
+     Dim::hidden,
+     Dim::ffn},
+    {"decoder.layers.*.mlp.linear_fc2.bias",
+     {"model.layers.*.mlp.down_proj.bias"},
+     Split::whole,
+     Dim::hidden,
+     Dim::none,
+     &TransformerConfig::add_mlp_bias},
+};
+
+constexpr Row kFinalNorm[] = {
+    {"decoder.final_layernorm.weight", {"model.norm.weight"}, Split::whole, Dim::hidden, Dim::none},
+};
+
+constexpr Row kLanguageModelHead[] = {
+    {"output_layer.weight",
+     {"lm_head.weight"},
+     Split::whole,
+     Dim::vocab,
+     Dim::hidden,
+     &TransformerConfig::share_embeddings_and_output_weights,
+     false},
+};
+
+// A model's blocks in the order of the forward pass. A model with another head or other layers is another
+// entry here.
+struct Table {
+  std::string_view architecture;
+  std::span<const Row> embedding, layer, final_norm, head;
+};
+
+constexpr Table kTables[] = {
+    {"LlamaForCausalLM", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
+    {"MistralForCausalLM", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
+    {"Qwen2ForCausalLM", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
+    {"Qwen3ForCausalLM", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
+};
+
+const Table& find_table(const TransformerConfig& config) {
+  for (const Table& table : kTables)
+    if (table.architecture == config.architecture) return table;
+  throw UserError(concat("no table of Hugging Face tensors for architecture \"", config.architecture, "\""));
+}
+
+std::int64_t size_of(const TransformerConfig& config, Dim dim) {
+  switch (dim) {
+    case Dim::none:
+      break;
+    case Dim::vocab:
+      return config.vocab_size;
+    case Dim::hidden:
+      return config.hidden_size;
+    case Dim::head:
+      return config.kv_channels;
+    case Dim::heads:
+      return config.num_attention_heads * config.kv_channels;
+    case Dim::qkv:
+      return (config.num_attention_heads + 2 * config.num_query_groups) * config.kv_channels;
+    case Dim::ffn:
+      return config.ffn_hidden_size;
+    case Dim::gate_up:
+      return 2 * config.ffn_hidden_size;
+  }
+  return 0;
+}
+
+std::vector<std::int64_t> shape_of(const TransformerConfig& config, const Row& row) {
+  std::vector<std::int64_t> shape{size_of(config, row.rows)};
+  if (row.columns != Dim::none) shape.push_back(size_of(config, row.columns));
+  return shape;
+}
+
+bool is_present(const TransformerConfig& config, const Row& row) {
+  return row.when == nullptr || config.*row.when == row.is;
+}
+
+std::string with_layer(std::string_view pattern, std::string_view layer) {
+  const auto star = pattern.find('*');
+  if (star == std::string_view::npos) return std::string(pattern);
+  return concat(pattern.substr(0, star), layer, pattern.substr(star + 1));
+}
+
+// What stands for `*` when `name` fits the pattern: the layer's digits, or an empty text for a pattern
+// without `*`.
+std::optional<std::string_view> match(std::string_view pattern, std::string_view name) {
+  const auto star = pattern.find('*');
+  if (star == std::string_view::npos)
+    return name == pattern ? std::optional(std::string_view()) : std::nullopt;
+  const std::string_view head = pattern.substr(0, star), tail = pattern.substr(star + 1);
+  if (name.size() <= head.size() + tail.size() || name.substr(0, head.size()) != head ||
+      name.substr(name.size() - tail.size()) != tail)
+    return std::nullopt;
+  const std::string_view layer = name.substr(head.size(), name.size() - head.size() - tail.size());
+  if (layer.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  return layer;
+}
+
+// Rows of each Hugging Face tensor of a table row.
+std::vector<std::int64_t> part_rows(const TransformerConfig& config, const Row& row) {
+  const std::int64_t kv = config.num_query_groups * config.kv_channels;
+  switch (row.split) {
+    case Split::whole:
+      return {size_of(config, row.rows)};
+    case Split::qkv:
+      return {config.num_attention_heads * config.kv_channels, kv, kv};
+    case Split::gate_up:
+      return {config.ffn_hidden_size, config.ffn_hidden_size};
+  }
+  return {};
+}
+
+std::vector<NamedShape> parts_of(const TransformerConfig& config, const Row& row, std::string_view layer) {
+  std::vector<NamedShape> parts;
+  for (const std::int64_t rows : part_rows(config, row)) {
+    NamedShape part{with_layer(row.hf[parts.size()], layer), {rows}};
+    if (row.columns != Dim::none) part.shape.push_back(size_of(config, row.columns));
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+template <class Visit>
+void for_each_row(const TransformerConfig& config, const Visit& visit) {
+  const Table& table = find_table(config);
+  const auto block = [&](std::span<const Row> rows, const std::string& layer) {
+    for (const Row& row : rows)
+      if (is_present(config, row)) visit(row, layer);
+  };
+  block(table.embedding, "");
+  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) block(table.layer, std::to_string(layer));
+  block(table.final_norm, "");
+  block(table.head, "");
+}
+
+// The views of the parts within `fused`, in the order of the table row's names.
+std::vector<Tensor> views_of(const TransformerConfig& config, const Row& row, const Tensor& fused) {
+  switch (row.split) {
+    case Split::whole:
+      return {fused.narrow(0, 0, size_of(config, row.rows))};
+    case Split::qkv: {
+      const std::int64_t queries = config.num_attention_heads / config.num_query_groups;
+      std::vector<std::int64_t> shape{config.num_query_groups, queries + 2, config.kv_channels};
+      if (fused.dim() == 2) shape.push_back(fused.size(1));
+      const Tensor groups = fused.view(shape);
+      return {groups.narrow(1, 0, queries), groups.narrow(1, queries, 1), groups.narrow(1, queries + 1, 1)};
+    }
+    case Split::gate_up:
+      return {fused.narrow(0, 0, config.ffn_hidden_size),
+              fused.narrow(0, config.ffn_hidden_size, config.ffn_hidden_size)};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<NamedShape> parameters(const TransformerConfig& config) {
+  std::vector<NamedShape> result;
+  for_each_row(config, [&](const Row& row, const std::string& layer) {
+    result.push_back({with_layer(row.name, layer), shape_of(config, row)});
+  });
+  return result;
+}
+
+std::vector<NamedShape> hf_parameters(const TransformerConfig& config) {
+  std::vector<NamedShape> result;
+  for_each_row(config, [&](const Row& row, const std::string& layer) {
+    for (NamedShape& part : parts_of(config, row, layer)) result.push_back(std::move(part));
+  });
+  return result;
+}
+
+std::vector<HfTensor> hf_tensors(const TransformerConfig& config, const ParamDesc& desc,
+                                 const Tensor& fused) {
+  const Table& table = find_table(config);
+  for (const auto block : {table.embedding, table.layer, table.final_norm, table.head}) {
+    for (const Row& row : block) {
+      const auto layer = match(row.name, desc.name);
+      if (!layer || !is_present(config, row)) continue;
+      std::vector<std::int64_t> expected = shape_of(config, row);
+      const auto found = fused.sizes().vec();
+      // The vocabulary may be padded to more rows than the model has tokens.
+      if (row.rows == Dim::vocab && !found.empty() && found[0] > expected[0]) expected[0] = found[0];
+      check_run(found == expected, "parameter ", desc.name, " has shape [", join(found), "], expected [",
+                join(expected), "] from the config");
+      std::vector<HfTensor> result;
+      const std::vector<Tensor> views = views_of(config, row, fused);
+      for (NamedShape& part : parts_of(config, row, *layer)) {
+        const Tensor& view = views[result.size()];
+        result.push_back({std::move(part.name), std::move(part.shape), view});
+      }
+      return result;
+    }
+  }
+  throw RunError(concat("parameter ", desc.name,
+                        " has no counterpart in a Hugging Face model of architecture ", config.architecture,
+                        " with this config"));
+}
+
+}  // namespace mgfl::bridge

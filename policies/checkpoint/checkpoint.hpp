@@ -1,0 +1,64 @@
+/// Checkpoints: folders of safetensors files with a manifest, complete or absent at any moment.
+// Mirrors megatron.training.checkpointing's save_checkpoint and load_checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "mgfl/tensor/lean.hpp"
+#include "policies/checkpoint/safetensors.hpp"
+
+namespace mgfl::checkpoint {
+
+/// One file of a checkpoint, and what goes into it.
+struct FileGroup {
+  std::string file;  // e.g. "optimizer.safetensors"
+  std::vector<std::pair<std::string, Tensor>> tensors;
+};
+
+/// An opened checkpoint, its files checked.
+class Checkpoint {
+ public:
+  std::int64_t iteration() const { return iteration_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  /// The text given to save().
+  const std::string& state() const { return state_; }
+
+  bool has(const std::string& name) const;
+  /// A tensor by its name, from whichever file holds it; a view that lives as long as this object. UserError
+  /// when no file does.
+  Tensor tensor(const std::string& name) const;
+  std::span<const SafetensorsFile> files() const { return files_; }
+
+ private:
+  friend Checkpoint load(const std::filesystem::path& dir, std::optional<std::int64_t> iteration);
+
+  std::int64_t iteration_ = 0;
+  std::filesystem::path folder_;
+  std::string state_;
+  std::vector<SafetensorsFile> files_;
+};
+
+/// Writes DIR/iter_0000020 with the files, state.json (`state`, any JSON text) and manifest.json (each file's
+/// size and XXH64), all under a temporary name, flushed, the manifest last, then renamed into place; then
+/// latest_checkpointed_iteration.txt; then removes all but the newest `keep_last` complete ones (0 keeps all)
+/// and what broken saves left. One process at a time writes to DIR. On any failure (RunError: no space, no
+/// permission) what was there before stays loadable.
+void save(const std::filesystem::path& dir, std::int64_t iteration, std::span<const FileGroup> groups,
+          std::string_view state, int keep_last);
+
+/// Iterations of the complete checkpoints in `dir`, ascending; a folder without a manifest is none. Other
+/// folders and files are ignored, and so is a `dir` that does not exist.
+std::vector<std::int64_t> complete_iterations(const std::filesystem::path& dir);
+
+/// Opens the newest complete checkpoint, or the given one; checks sizes and hashes of all its files.
+/// UserError: there is none, or a file is missing, cut short or altered (it names the file).
+Checkpoint load(const std::filesystem::path& dir, std::optional<std::int64_t> iteration = std::nullopt);
+
+}  // namespace mgfl::checkpoint
