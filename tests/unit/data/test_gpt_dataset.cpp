@@ -157,8 +157,9 @@ TEST_CASE("splits end where Megatron's do") {
   CHECK((split_sequences("969,30,1", 1000) == Parts{{{0, 969}, {969, 999}, {999, 1000}}}));
   CHECK((split_sequences("969,30,1", 37) == Parts{{{0, 36}, {36, 37}, {37, 37}}}));
   CHECK((split_sequences("1,0,0", 12) == Parts{{{0, 12}, {12, 12}, {12, 12}}}));
-  CHECK((split_sequences("0.5,0.25,0.25", 10) == Parts{{{0, 5}, {5, 8}, {8, 10}}}));  // 7.5 rounds to even
-  CHECK((split_sequences("99,1", 50) == Parts{{{0, 50}, {50, 50}, {50, 50}}}));       // 49.5 too
+  CHECK((split_sequences("0.5,0.25,0.25", 10) == Parts{{{0, 5}, {5, 8}, {8, 10}}}));
+  CHECK((split_sequences("1,1", 5) == Parts{{{0, 2}, {2, 5}, {5, 5}}}));  // 2.5 goes to the even 2
+  CHECK((split_sequences("99,1", 50) == Parts{{{0, 50}, {50, 50}, {50, 50}}}));
   for (const char* wrong : {"", "0,0,0", "1,2,3,4", "a", "1,,1", "-1,2", "1,nan", "1;2"})
     CHECK(has(user_error([&] { split_sequences(wrong, 10); }), "969,30,1"));
 }
