@@ -99,10 +99,9 @@ void implementation<targets::attention, vendors::original>::call(const Tensor& q
         for_each_chunk(length, shape.window, [&](const Chunk& chunk) {
           const Tensor keys = in.keys.narrow(0, chunk.first_key, chunk.keys());
           const Tensor values = in.values.narrow(0, chunk.first_key, chunk.keys());
-          Tensor scores =
+          const Tensor scores =
               masked_scores(query_major(in.queries, chunk, m).mul(shape.scale), keys, chunk, shape.window);
-          // softmax, not e^(scores - lse): where scores are in the thousands, rounding lse would cost four
-          // digits.
+          // softmax, not e^(scores - lse): lse in the thousands is rounded to three decimals in fp32.
           const Tensor probs = scores.softmax(-1).view({-1, chunk.keys()});
           const Tensor mixed = at::_ops::mm::call(probs, values).view({queries, chunk.rows(), head_dim});
           out_heads.narrow(0, chunk.begin, chunk.rows()).copy_(mixed.transpose(0, 1));
@@ -111,8 +110,8 @@ void implementation<targets::attention, vendors::original>::call(const Tensor& q
       });
 }
 
-// With p = e^(s - lse) and delta = dout . out:  ds = p (dout . v - delta), dq = scale ds k, dk = ds^T (scale
-// q), dv = p^T dout.
+// With p = e^(s - lse) and delta = dout . out:
+// ds = p (dout . v - delta), dq = scale ds k, dk = ds^T (scale q), dv = p^T dout.
 void implementation<targets::attention_backward, vendors::original>::call(
     const Tensor& dout, const Tensor& qkv, const Tensor& out, const Tensor& lse, const Tensor& cu_seqlens,
     const AttentionShape& shape, Tensor& dqkv) {

@@ -54,8 +54,9 @@ struct implementation<targets::rms_norm_backward, vendors::original> {
                    Tensor& dx, Tensor& w_grad);
 };
 
-/// Norms each q head (where q_norm [head_dim] is defined) and each k head (k_norm), then rotates q and k by HF's half-rotation:
-/// out = [a cos - b sin, b cos + a sin] for the halves a, b of a head's first 2 * half dimensions; the rest and v are copied.
+/// Norms each q head (where q_norm [head_dim] is defined) and each k head (k_norm), then rotates q and k by
+/// HF's half-rotation: out = [a cos - b sin, b cos + a sin] for the halves a, b of a head's first 2 * half
+/// dimensions; the rest and v are copied.
 /// qkv, out [tokens, layout.row_width()] (may be the same tensor when nothing is normed); cos, sin [tokens, half] of dtype M,
 /// already of each token's position; rstd [tokens, groups * (queries_per_group + 1)] of dtype M, written when heads are normed
 /// (per group: its queries, then its key).
@@ -117,8 +118,9 @@ struct implementation<targets::embedding_backward, vendors::original> {
 /// Row statistics of z = logits * scale[row] over the columns held here.  logits [rows, columns] of dtype D; labels int64
 /// [rows], global ids (any id outside [first_column, first_column + columns) is not held here); scale [rows] of dtype M (1 / temperature).
 /// Written, [rows] of dtype M each: largest = max z; sum_exp = sum e^(z - largest); sum_exp_z = sum e^(z - largest) (z - largest);
-/// predicted = z[label], or 0 where the label is not held here. A z of minus infinity adds 0; where there is no other, or no
-/// column at all, largest is M's lowest finite number and the sums are 0, so that shards combine without a NaN.
+/// predicted = z[label], or 0 where the label is not held here. A z of minus infinity adds 0; where there is no
+/// other, or no column at all, largest is M's lowest finite number and the sums are 0, so that shards combine
+/// without a NaN.
 template <>
 struct implementation<targets::vocab_row_statistics, vendors::original> {
   static void call(const Tensor& logits, const Tensor& labels, const Tensor& scale, std::int64_t first_column,
