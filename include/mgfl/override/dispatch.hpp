@@ -52,6 +52,15 @@ template <class... Vs>
 struct manifests<list<Vs...>> : manifest_entries<Vs, typename manifest<Vs>::overrides>... {};
 static_assert(sizeof(manifests<vendors::known>) > 0 && sizeof(manifests<vendors::known_kernel_sets>) > 0);
 
+/// Whether a method's call takes `self` first; true for functions.
+template <class Original, class Signature>
+inline constexpr bool takes_self = true;
+template <IsMethod Original, class R, class... A>
+inline constexpr bool takes_self<Original, R (*)(A...)> = false;
+template <IsMethod Original, class R, class Self, class... A>
+inline constexpr bool takes_self<Original, R (*)(Self, A...)> =
+    std::is_same_v<Self, typename Original::self&>;
+
 template <class T, class V = active_vendor<T>>
 struct function_body {
   using original = implementation<T, vendors::original>;
@@ -60,6 +69,8 @@ struct function_body {
   static_assert(!IsFamily<original>,
                 "mgfl: this target is a family; use dispatch_family<T, C> instead of dispatch<T>.");
   using signature = decltype(&original::call);
+  static_assert(takes_self<original, signature>,
+                "mgfl: a method's call() takes its class first: `call(Class& self, ...)`.");
   static_assert(std::is_convertible_v<decltype(&implementation<T, V>::call), signature>,
                 "mgfl: an override's call() must have exactly the original's signature.");
   static constexpr signature call = &implementation<T, V>::call;
@@ -73,6 +84,8 @@ struct template_body {
   static_assert(IsFamily<original>,
                 "mgfl: this target is no family; use dispatch<T> or override_class_t<T>.");
   using archetype = typename original::archetype;
+  static_assert(takes_self<original, decltype(&original::template call<archetype>)>,
+                "mgfl: a method's call() takes its class first: `call(Self& self, ...)`.");
   static_assert(std::is_same_v<decltype(&active::template call<archetype>),
                                decltype(&original::template call<archetype>)>,
                 "mgfl: an override's call() must have exactly the original's signature (compared on the "

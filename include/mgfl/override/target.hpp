@@ -40,20 +40,18 @@ struct manifest {
 /// THE customization point. The primary is defined on purpose: a late specialization is then a hard error.
 ///
 /// The original's specialization says what kind of thing T is:
-///   function      `static R call(A...);`
-///   method        the same, and `using self = Class;`: call's first parameter is `Class& self`
-///   class         `using type = Class;` and `using constructor = void(A...);` (or a list<> of such
-///   signatures) family        a function or method whose call is a template over one type, e.g. the
-///   communicator:
-///                 `using archetype = X; template <class C> static R call(A...);` where X stands for every C
+/// - function: `static R call(A...);`
+/// - method: the same, and `using self = Class;`; call's first parameter is `Class& self`
+/// - class: `using type = Class;` and `using constructor = void(A...);` (or a list<> of such signatures)
+/// - family, a function or method whose call is a template over one type, e.g. the communicator:
+///   `template <class C> static R call(A...);` and `using archetype = X;` where X stands for every C
 template <class T, class V>
 struct implementation {
   static_assert(
-      !std::is_same_v<V, vendors::original> && !detail::always_false<T>,
-      "mgfl: implementation<T, V> was not visible at first use, although V's manifest lists T (or V is the "
-      "original). "
-      "A vendor's specialization belongs into a .hpp of the vendor's folder, where the build finds it; "
-      "an original's into a *_decl.hpp under policies/.");
+      detail::always_false<T, V>,
+      "mgfl: implementation<T, V> was not visible at first use, although V's manifest lists T "
+      "(or V is the original). A vendor's specialization belongs into a .hpp of the vendor's folder, "
+      "where the build finds it; an original's into a *_decl.hpp under policies/.");
 };
 
 /// Base of every vendor specialization: an override that no manifest lists is an error, not a no-op.
