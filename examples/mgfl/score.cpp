@@ -2,6 +2,7 @@
 #include "examples/mgfl/commands.hpp"
 #include "examples/mgfl/token_file.hpp"
 #include "mgfl/tensor/factory.hpp"
+#include "policies/bridge/hf_tensors.hpp"
 #include "policies/checkpoint/safetensors.hpp"
 
 namespace mgfl::program {

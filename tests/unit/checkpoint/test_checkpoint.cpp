@@ -26,7 +26,8 @@ std::vector<FileGroup> groups_of(std::int64_t iteration, std::int64_t elements =
   Tensor weights = empty({elements}, at::kFloat), moments = empty({elements}, at::kDouble);
   weights.fill_(static_cast<double>(iteration));
   moments.fill_(static_cast<double>(-iteration));
-  return {{"model.safetensors", {{"w", weights}}}, {"optimizer.safetensors", {{"exp_avg.w", moments}}}};
+  return {{"model.safetensors", {{"w", weights.sizes().vec(), weights}}},
+          {"optimizer.safetensors", {{"exp_avg.w", moments.sizes().vec(), moments}}}};
 }
 
 std::string state_of(std::int64_t iteration) {
@@ -127,7 +128,7 @@ TEST_CASE("what cannot be saved is refused, and nothing changes") {
   save_at(dir.path(), 10);
   auto groups = groups_of(20);
   CHECK(contains(error_of([&] { save(dir.path(), 20, groups, "{\"a\": 1,}", 0); }), "not valid JSON"));
-  groups[1].tensors[0].first = "w";
+  groups[1].tensors[0].name = "w";
   CHECK(contains(error_of([&] { save(dir.path(), 20, groups, "{}", 0); }), "\"w\" is given twice"));
   for (const char* name : {"", "../x", "manifest.json", "state.json", ".", "a/b"}) {
     groups = groups_of(20);

@@ -5,6 +5,7 @@
 #include "tests/support/fixture.hpp"
 
 #include "mgfl/tensor/factory.hpp"
+#include "policies/bridge/hf_tensors.hpp"
 #include "policies/engine/megatron_engine.hpp"
 
 using namespace mgfl;
