@@ -10,9 +10,10 @@ usage: bash examples/setup.sh [--python-tools] [--no-system-packages]
   --python-tools         also what examples/*.py need: transformers, tokenizers, gguf and the SmolLM2 weights
   --no-system-packages   leave Debian's packages alone: compiler, MPI and libraries are there by other means
 
-environment:
-  LibTorch_ROOT   an unpacked libtorch, or a Python environment that holds torch; the torch wheel is then not installed
-  MGFL_PYTHON     the Python (3.11 to 3.14) to make .venv with; default: the first suitable python3
+environment (which examples/quickstart.sh and tests/run.sh hand on):
+  MGFL_SYSTEM_PACKAGES=no   the same as --no-system-packages
+  LibTorch_ROOT             an unpacked libtorch, or a Python environment that holds torch, instead of the torch wheel
+  MGFL_PYTHON               the Python (3.11 to 3.14) to make .venv with; default: the first suitable python3
 TEXT
 }
 
@@ -23,7 +24,7 @@ fail() {
 }
 
 python_tools=no
-system_packages=yes
+system_packages=${MGFL_SYSTEM_PACKAGES:-yes}
 for argument in "$@"; do
   case $argument in
     --python-tools) python_tools=yes ;;
@@ -55,10 +56,11 @@ libbenchmark-dev 1.7'
 
 # Prints the wanted packages that are absent or too old.
 missing_debian_packages() {
-  local installed name least version
+  local installed name least version names
+  mapfile -t names < <(cut -d' ' -f1 <<<"$debian_packages")
   # One call for all: a call a package would take longer than everything else here.
-  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package} ${Version}\n' $(cut -d' ' -f1 <<<"$debian_packages") \
-    2>/dev/null | sed -n 's/^installed //p' || true)
+  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package} ${Version}\n' "${names[@]}" 2>/dev/null |
+    sed -n 's/^installed //p' || true)
   while read -r name least; do
     version=$(awk -v name="$name" '$1 == name { print $2; exit }' <<<"$installed")
     if [[ -z $version ]] || dpkg --compare-versions "$version" lt "$least"; then
@@ -82,23 +84,24 @@ find_python() {
 install_debian_packages() {
   local log
   local as_root=()
-  local command="apt-get install -y --no-install-recommends $*"
+  local install=(apt-get install -y --no-install-recommends "$@")
   if [[ $EUID -ne 0 ]]; then
     if sudo -n true 2>/dev/null; then
       as_root=(sudo -n)
     else
       fail "these Debian packages are missing: $*. Run
-  sudo apt-get update && sudo $command
+  sudo apt-get update && sudo ${install[*]}
 and then this script again."
     fi
   fi
   say "installing Debian packages: $*"
   log=$(mktemp)
-  if ! { "${as_root[@]}" apt-get update && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command; } \
+  # One source that is down must not keep the others from serving: what counts is the installation.
+  if ! { "${as_root[@]}" apt-get update; "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"; } \
     >"$log" 2>&1 </dev/null; then
     grep -E '^(E|Err|W):' "$log" | tail -n 5 >&2 || tail -n 5 "$log" >&2
     fail "apt-get could not install: $*. Is the network there? The whole output is in $log; then run
-  apt-get update && $command"
+  apt-get update && ${install[*]}"
   fi
   rm -f "$log"
 }
@@ -113,7 +116,7 @@ if [[ $system_packages == yes ]]; then
       install_debian_packages "${missing[@]}"
       mapfile -t missing < <(missing_debian_packages)
       [[ ${#missing[@]} -eq 0 ]] || fail "this system's packages are too old for mgfl: ${missing[*]}; it needs Debian 12 or newer, \
-or --no-system-packages and newer ones of your own."
+or MGFL_SYSTEM_PACKAGES=no and newer ones of your own."
     fi
   else
     for tool in c++ cmake ninja mpicxx mpirun; do
