@@ -4,8 +4,9 @@
   .venv/bin/python3 examples/chat.py --model DIR "What is the capital of France?"
   echo "Once upon a time" | .venv/bin/python3 examples/chat.py --model DIR --raw
 
-The prompt, from the argument or from standard input, becomes a user's message in the model's chat template, or with
---raw plain text that the model continues. Answers are greedy unless --temperature, --top-k or --top-p is given.
+The prompt, from the argument or from standard input, becomes a user's message in the model's chat template,
+or with --raw plain text that the model continues. Answers are greedy unless --temperature, --top-k or --top-p
+is given.
 """
 
 import subprocess
@@ -46,11 +47,27 @@ def generate(program, model, ids, flags):
 
     with tempfile.TemporaryDirectory(prefix="mgfl-chat-") as folder:
         source, target = Path(folder, "prompt.safetensors"), Path(folder, "answer.safetensors")
-        save_file({"input_ids": np.array(ids, dtype=np.int64), "cu_seqlens": np.array([0, len(ids)], dtype=np.int32)},
-                  source)
-        command = [str(program), "generate", "--load-hf", str(model), "--input", str(source), "--output", str(target)]
+        save_file(
+            {
+                "input_ids": np.array(ids, dtype=np.int64),
+                "cu_seqlens": np.array([0, len(ids)], dtype=np.int32),
+            },
+            source,
+        )
+        command = [
+            str(program),
+            "generate",
+            "--load-hf",
+            str(model),
+            "--input",
+            str(source),
+            "--output",
+            str(target),
+        ]
         # Its progress goes to stderr with its errors: standard output is for the answer alone.
-        status = subprocess.run(command + flags, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode
+        status = subprocess.run(
+            command + flags, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False
+        ).returncode
         if status:
             sys.exit(status if status > 0 else 128 - status)
         return load_file(target)["output_ids"].reshape(-1).tolist()
@@ -59,7 +76,9 @@ def generate(program, model, ids, flags):
 def main():
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("prompt", nargs="?", help="default: standard input")
-    parser.add_argument("--model", required=True, type=Path, metavar="DIR", help="a Hugging Face model folder")
+    parser.add_argument(
+        "--model", required=True, type=Path, metavar="DIR", help="a Hugging Face model folder"
+    )
     parser.add_argument("--system", metavar="TEXT", help="a system message before the prompt")
     parser.add_argument("--raw", action="store_true", help="continue plain text, without the chat template")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: 128")
@@ -72,7 +91,9 @@ def main():
     arguments = parser.parse_args()
 
     if not arguments.program.is_file():
-        raise InputError(f"program '{arguments.program}' does not exist; run 'bash examples/build.sh' or name it with --program")
+        raise InputError(
+            f"program '{arguments.program}' does not exist; run 'bash examples/build.sh' or use --program"
+        )
     prompt = arguments.prompt if arguments.prompt is not None else sys.stdin.read().rstrip("\n")
     tokenizer = load_tokenizer(arguments.model)
     flags = ["--max-new-tokens", str(arguments.max_new_tokens)] + (["--bf16"] if arguments.bf16 else [])

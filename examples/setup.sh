@@ -12,7 +12,7 @@ usage: bash examples/setup.sh [--python-tools] [--no-system-packages]
 
 environment (which examples/quickstart.sh and tests/run.sh hand on):
   MGFL_SYSTEM_PACKAGES=no   the same as --no-system-packages
-  LibTorch_ROOT             an unpacked libtorch, or a Python environment that holds torch, instead of the torch wheel
+  LibTorch_ROOT             an unpacked libtorch, or a Python environment with torch, in place of the wheel
   MGFL_PYTHON               the Python (3.11 to 3.14) to make .venv with; default: the first suitable python3
 TEXT
 }
@@ -37,7 +37,7 @@ done
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
 
-# ---- Debian's packages -------------------------------------------------------------------------------------------
+# ---- Debian's packages -------------------------------------------------------------------------------------
 
 # Name and least version that the build was tried with.
 debian_packages='g++ 4:12
@@ -69,12 +69,14 @@ missing_debian_packages() {
   done <<<"$debian_packages"
 }
 
-# The first Python that numpy 2.4 and torch 2.11 have wheels for and that can make environments; empty if there is none.
+# The first Python that numpy 2.4 and torch 2.11 have wheels for and that can make environments; empty if
+# there is none.
 find_python() {
   local candidate
   for candidate in ${MGFL_PYTHON:-python3 /usr/bin/python3 python3.14 python3.13 python3.12 python3.11}; do
-    if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' \
-      >/dev/null 2>&1; then
+    if "$candidate" -c '
+import sys, venv, ensurepip
+sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1; then
       printf '%s\n' "$candidate"
       return
     fi
@@ -97,8 +99,10 @@ and then this script again."
   say "installing Debian packages: $*"
   log=$(mktemp)
   # One source that is down must not keep the others from serving: what counts is the installation.
-  if ! { "${as_root[@]}" apt-get update; "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"; } \
-    >"$log" 2>&1 </dev/null; then
+  if ! {
+    "${as_root[@]}" apt-get update
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"
+  } >"$log" 2>&1 </dev/null; then
     grep -E '^(E|Err|W):' "$log" | tail -n 5 >&2 || tail -n 5 "$log" >&2
     fail "apt-get could not install: $*. Is the network there? The whole output is in $log; then run
   apt-get update && ${install[*]}"
@@ -115,21 +119,24 @@ if [[ $system_packages == yes ]]; then
     if [[ ${#missing[@]} -gt 0 ]]; then
       install_debian_packages "${missing[@]}"
       mapfile -t missing < <(missing_debian_packages)
-      [[ ${#missing[@]} -eq 0 ]] || fail "this system's packages are too old for mgfl: ${missing[*]}; it needs Debian 12 or newer, \
-or MGFL_SYSTEM_PACKAGES=no and newer ones of your own."
+      [[ ${#missing[@]} -eq 0 ]] ||
+        fail "this system's packages are too old for mgfl: ${missing[*]}; it needs \
+Debian 12 or newer, or MGFL_SYSTEM_PACKAGES=no and newer ones of your own."
     fi
   else
     for tool in c++ cmake ninja mpicxx mpirun; do
-      command -v "$tool" >/dev/null || fail "'$tool' is missing and this is no Debian; install a C++20 compiler, CMake 3.25, \
-Ninja, an MPI, doctest, Boost, range-v3, nlohmann-json, CLI11, fmt, spdlog and benchmark, then run this script again."
+      command -v "$tool" >/dev/null ||
+        fail "'$tool' is missing and this is no Debian; install a C++20 compiler, \
+CMake 3.25, Ninja, an MPI, doctest, Boost, range-v3, nlohmann-json, CLI11, fmt, spdlog and benchmark, \
+then run this script again."
     done
   fi
 fi
 
-# ---- The Python environment --------------------------------------------------------------------------------------
+# ---- The Python environment --------------------------------------------------------------------------------
 
-# True if .venv holds the wheel NAME in a version that matches PATTERN. RECORD is what pip writes last, so half an
-# installation does not count.
+# True if .venv holds the wheel NAME in a version that matches PATTERN. RECORD is what pip writes last, so
+# half an installation does not count.
 has_wheel() {
   compgen -G "$venv/lib/python3*/site-packages/$1-$2.dist-info/RECORD" >/dev/null
 }
@@ -144,11 +151,11 @@ install_wheels() {
   [[ ${#wanted[@]} -gt 0 ]] || return 0
   say "installing into .venv: ${wanted[*]}"
   log=$(mktemp)
-  if ! "$venv/bin/python3" -m pip install --disable-pip-version-check --no-input --retries 2 "${@:2}" "${wanted[@]}" \
-    >"$log" 2>&1 </dev/null; then
+  if ! "$venv/bin/python3" -m pip install --disable-pip-version-check --no-input --retries 2 \
+    "${@:2}" "${wanted[@]}" >"$log" 2>&1 </dev/null; then
     grep -E 'ERROR|No space' "$log" | tail -n 3 >&2 || tail -n 5 "$log" >&2
-    fail "pip could not install: ${wanted[*]}. It needs the network, or a folder of wheels named by PIP_FIND_LINKS and \
-PIP_NO_INDEX=1. The whole output is in $log"
+    fail "pip could not install: ${wanted[*]}. It needs the network, or a folder of wheels named by \
+PIP_FIND_LINKS and PIP_NO_INDEX=1. The whole output is in $log"
   fi
   rm -f "$log"
 }
@@ -156,20 +163,21 @@ PIP_NO_INDEX=1. The whole output is in $log"
 # An interrupted installation, or an environment whose Python has gone, is made anew.
 if ! "$venv/bin/python3" -m pip --version >/dev/null 2>&1; then
   python=$(find_python)
-  [[ -n $python ]] || fail "no Python 3.11 to 3.14 that can make environments was found; install python3 and python3-venv, \
-or name one with MGFL_PYTHON."
+  [[ -n $python ]] || fail "no Python 3.11 to 3.14 that can make environments was found; install python3 and \
+python3-venv, or name one with MGFL_PYTHON."
   say "making the Python environment .venv with $("$python" -V)"
-  "$python" -m venv --clear "$venv" || fail "$python -m venv $venv failed; is the folder writable, and is there space?"
+  "$python" -m venv --clear "$venv" ||
+    fail "$python -m venv $venv failed; is the folder writable, and is there space?"
 fi
 
 if [[ -n ${LibTorch_ROOT:-} ]]; then
   compgen -G "$LibTorch_ROOT/lib/libtorch_cpu.*" >/dev/null ||
     compgen -G "$LibTorch_ROOT/lib/python3*/site-packages/torch/lib/libtorch_cpu.*" >/dev/null ||
-    fail "LibTorch_ROOT=$LibTorch_ROOT holds no lib/libtorch_cpu: name an unpacked libtorch 2.11, or a Python environment \
-with torch 2.11, or unset it."
+    fail "LibTorch_ROOT=$LibTorch_ROOT holds no lib/libtorch_cpu: name an unpacked libtorch 2.11, or a \
+Python environment with torch 2.11, or unset it."
 else
-  # Without their dependencies: a CPU build needs libtorch_cpu and libc10, and these load two small CUDA libraries, while
-  # the whole of CUDA would be 4 GB.
+  # Without their dependencies: a CPU build needs libtorch_cpu and libc10, and these load two small CUDA
+  # libraries, while the whole of CUDA would be 4 GB.
   install_wheels 'torch 2.11.0* torch==2.11.0
 nvidia_cuda_runtime 13.0.* nvidia-cuda-runtime==13.0.*
 nvidia_cuda_cupti 13.0.* nvidia-cuda-cupti==13.0.*' --no-deps

@@ -21,13 +21,18 @@ def need(*packages):
     """Ends the program as skipped unless all packages are installed."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
-        print(f"skipped: {', '.join(missing)} not installed; 'bash examples/setup.sh --python-tools' installs them")
+        print(
+            f"skipped: {', '.join(missing)} not installed; "
+            "'bash examples/setup.sh --python-tools' installs what is missing"
+        )
         sys.exit(SKIPPED)
 
 
 def run_script(name, *arguments, status=0):
-    """Runs a script's main() in this process (importing transformers anew would cost a second a call); returns its
-    stdout, or with status 1 its one line of stderr."""
+    """Runs a script's main() in this process, where importing transformers costs its second but once.
+
+    Returns its stdout, or with status 1 its one line of stderr.
+    """
     module = importlib.import_module(name.removesuffix(".py"))
     output, ended, argv = io.StringIO(), 0, sys.argv
     sys.argv = [name, *map(str, arguments)]
@@ -45,8 +50,10 @@ def run_script(name, *arguments, status=0):
     return ended
 
 
-CHAT_TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-                 "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
 def make_tokenizer(folder, chat_template=CHAT_TEMPLATE, vocab_size=400):
@@ -59,11 +66,20 @@ def make_tokenizer(folder, chat_template=CHAT_TEMPLATE, vocab_size=400):
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(
         ["the ship sails on the sea and the sailor sings\n\n\nuser assistant system\n\n\nto the ship"] * 20,
-        trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False,
-                            initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=special,
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "clean_up_tokenization_spaces": False}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|im_end|>",
+        "clean_up_tokenization_spaces": False,
+    }
     if chat_template:
         config["chat_template"] = chat_template
     (folder / "tokenizer_config.json").write_text(json.dumps(config))

@@ -17,10 +17,12 @@ from command_line import InputError
 
 
 def rotate(states, position, interleaved):
-    """Rotary embedding of [heads, head_dim] states in GGUF's order of pairs (interleaved) or Hugging Face's (halves)."""
+    """Rotary embedding of [heads, head_dim] states, pairs in GGUF's order or in Hugging Face's."""
     heads, dim = states.shape
     angle = position / 100.0 ** (np.arange(dim // 2) * 2 / dim)
-    first, second = (states[:, ::2], states[:, 1::2]) if interleaved else (states[:, :dim // 2], states[:, dim // 2:])
+    first, second = (
+        (states[:, ::2], states[:, 1::2]) if interleaved else (states[:, : dim // 2], states[:, dim // 2 :])
+    )
     turned = first * np.cos(angle) - second * np.sin(angle), first * np.sin(angle) + second * np.cos(angle)
     return np.stack(turned, axis=-1).reshape(heads, dim) if interleaved else np.concatenate(turned, axis=-1)
 
@@ -33,11 +35,16 @@ class Convert(unittest.TestCase):
         x, y = random.normal(size=(2, hidden))
 
         def scores(q, k, interleaved):
-            return np.einsum("hd,hd->h", rotate((q @ x).reshape(heads, dim), 11, interleaved),
-                             rotate((k @ y).reshape(heads, dim), 4, interleaved))
+            return np.einsum(
+                "hd,hd->h",
+                rotate((q @ x).reshape(heads, dim), 11, interleaved),
+                rotate((k @ y).reshape(heads, dim), 4, interleaved),
+            )
 
         want = scores(q, k, True)
-        got = scores(convert_smollm2.unpermute_rotary(q, heads), convert_smollm2.unpermute_rotary(k, heads), False)
+        got = scores(
+            convert_smollm2.unpermute_rotary(q, heads), convert_smollm2.unpermute_rotary(k, heads), False
+        )
         np.testing.assert_allclose(got, want, rtol=1e-12)
         self.assertGreater(np.abs(scores(q, k, False) - want).max(), 1e-2)  # the order matters
 
@@ -49,7 +56,10 @@ class Convert(unittest.TestCase):
             convert_smollm2.unpermute_rotary(rows, 3)
 
     def test_bf16_rounds_to_nearest_even(self):
-        bits = np.array([0x3F800000, 0x3F807FFF, 0x3F808000, 0x3F808001, 0x3F818000, 0xBF808001, 0x00000000], dtype=np.uint32)
+        bits = np.array(
+            [0x3F800000, 0x3F807FFF, 0x3F808000, 0x3F808001, 0x3F818000, 0xBF808001, 0x00000000],
+            dtype=np.uint32,
+        )
         want = [0x3F80, 0x3F80, 0x3F80, 0x3F81, 0x3F82, 0xBF81, 0x0000]
         self.assertEqual(convert_smollm2.round_to_bf16(bits.view(np.float32)).tolist(), want)
 
@@ -62,15 +72,21 @@ class Convert(unittest.TestCase):
             for dtype, name in (("float32", "F32"), ("bfloat16", "BF16")):
                 convert_smollm2.save_tensors(values, dtype, path)
                 stored = dict(deserialize(path.read_bytes()))
-                self.assertEqual({key: (value["dtype"], list(value["shape"])) for key, value in stored.items()},
-                                 {"a": (name, [1]), "b": (name, [1, 2])})
-                self.assertEqual(bytes(stored["b"]["data"]),
-                                 values["b"].tobytes() if name == "F32" else b"\x80\x3f\x20\xc0")
+                self.assertEqual(
+                    {key: (value["dtype"], list(value["shape"])) for key, value in stored.items()},
+                    {"a": (name, [1]), "b": (name, [1, 2])},
+                )
+                self.assertEqual(
+                    bytes(stored["b"]["data"]),
+                    values["b"].tobytes() if name == "F32" else b"\x80\x3f\x20\xc0",
+                )
                 self.assertTrue(path.stat().st_mode & 0o400)
                 self.assertEqual([file.name for file in Path(folder).iterdir()], ["model.safetensors"])
 
     def test_names(self):
-        self.assertEqual(convert_smollm2.hf_name("blk.12.attn_k.weight"), "model.layers.12.self_attn.k_proj.weight")
+        self.assertEqual(
+            convert_smollm2.hf_name("blk.12.attn_k.weight"), "model.layers.12.self_attn.k_proj.weight"
+        )
         self.assertEqual(convert_smollm2.hf_name("token_embd.weight"), "model.embed_tokens.weight")
         with self.assertRaisesRegex(InputError, "blk.0.ssm_a.weight"):
             convert_smollm2.hf_name("blk.0.ssm_a.weight")
@@ -83,8 +99,13 @@ class Convert(unittest.TestCase):
         """The scripts as programs: --help is there, and a wrong flag is one line and status 1."""
         for name in ("convert_smollm2.py", "prepare_data.py", "chat.py"):
             for flag, status in (("--help", 0), ("--no-such-flag", 1)):
-                result = subprocess.run([sys.executable, "-B", support.EXAMPLES / name, flag], capture_output=True, text=True,
-                                        stdin=subprocess.DEVNULL, check=False)
+                result = subprocess.run(
+                    [sys.executable, "-B", support.EXAMPLES / name, flag],
+                    capture_output=True,
+                    text=True,
+                    stdin=subprocess.DEVNULL,
+                    check=False,
+                )
                 self.assertEqual(result.returncode, status, result.stderr)
                 self.assertEqual(result.stderr.count("\n"), status, result.stderr)
 

@@ -19,12 +19,14 @@ def option(name):
 print("progress that must not reach standard output")
 if "--seed" in sys.argv:
     sys.exit("mgfl: seed " + option("--seed") + " is refused")
-assert sys.argv[1] == "generate" and option("--max-new-tokens") == "9" and option("--top-k") == "3" and "--bf16" in sys.argv
+assert sys.argv[1] == "generate" and "--bf16" in sys.argv
+assert option("--max-new-tokens") == "9" and option("--top-k") == "3"
 prompt = load_file(option("--input"))
 assert prompt["input_ids"].dtype == np.int64 and prompt["cu_seqlens"].dtype == np.int32
 assert prompt["cu_seqlens"].tolist() == [0, len(prompt["input_ids"])]
 answer = np.append(prompt["input_ids"][::-1], 2)
-save_file({{"output_ids": answer, "cu_seqlens": np.array([0, len(answer)], dtype=np.int32)}}, option("--output"))
+lengths = np.array([0, len(answer)], dtype=np.int32)
+save_file({{"output_ids": answer, "cu_seqlens": lengths}}, option("--output"))
 """
 
 
@@ -39,23 +41,43 @@ class Generate(unittest.TestCase):
         self.program.chmod(0o755)
 
     def ask(self, *arguments, status=0):
-        return support.run_script("chat.py", "--model", self.model, "--program", self.program, "--max-new-tokens", 9,
-                                  "--top-k", 3, "--bf16", *arguments, status=status)
+        return support.run_script(
+            "chat.py",
+            "--model",
+            self.model,
+            "--program",
+            self.program,
+            "--max-new-tokens",
+            9,
+            "--top-k",
+            3,
+            "--bf16",
+            *arguments,
+            status=status,
+        )
 
     def test_plain_text(self):
         ids = self.tokenizer.encode("the sea sings").ids
         self.assertEqual(self.ask("--raw", "the sea sings"), self.tokenizer.decode(ids[::-1]) + "\n")
 
     def test_chat_template(self):
-        text = "<|im_start|>system\nto<|im_end|>\n<|im_start|>user\nthe sea<|im_end|>\n<|im_start|>assistant\n"
+        text = (
+            "<|im_start|>system\nto<|im_end|>\n<|im_start|>user\nthe sea<|im_end|>\n<|im_start|>assistant\n"
+        )
         ids = self.tokenizer.encode(text).ids
         self.assertEqual(self.ask("--system", "to", "the sea"), self.tokenizer.decode(ids[::-1]) + "\n")
 
     def test_errors(self):
         self.assertIn("prompt is empty", self.ask("--raw", "", status=1))
-        self.assertIn("does not exist", support.run_script("chat.py", "--model", self.model, "--program",
-                                                           self.model / "none", "the", status=1))
-        with self.assertRaisesRegex(AssertionError, "^1$"):  # the program has told its error; only the status is handed on
+        self.assertIn(
+            "does not exist",
+            support.run_script(
+                "chat.py", "--model", self.model, "--program", self.model / "none", "the", status=1
+            ),
+        )
+        with self.assertRaisesRegex(
+            AssertionError, "^1$"
+        ):  # the program has told its error; only the status is handed on
             self.ask("--seed", 5, "the sea", status=1)
 
 

@@ -21,15 +21,20 @@ def read_indexed_dataset(prefix):
     dtype = {8: np.dtype("<u2"), 4: np.dtype("<i4")}[int(index[17])]
     sequences, boundaries = (int(n) for n in index[18:34].copy().view("<u8"))
     assert len(index) == 34 + 12 * sequences + 8 * boundaries
-    lengths = index[34:34 + 4 * sequences].copy().view("<i4")
-    pointers = index[34 + 4 * sequences:34 + 12 * sequences].copy().view("<i8")
-    bounds = index[34 + 12 * sequences:].copy().view("<i8")
+    lengths = index[34 : 34 + 4 * sequences].copy().view("<i4")
+    pointers = index[34 + 4 * sequences : 34 + 12 * sequences].copy().view("<i8")
+    bounds = index[34 + 12 * sequences :].copy().view("<i8")
     data = np.memmap(f"{prefix}.bin", dtype=dtype, mode="r")
     assert len(data) == lengths.sum()
     documents = []
     for first, last in zip(bounds[:-1], bounds[1:]):
-        documents.append([int(token) for sequence in range(first, last)
-                          for token in data[pointers[sequence] // dtype.itemsize:][:lengths[sequence]]])
+        documents.append(
+            [
+                int(token)
+                for sequence in range(first, last)
+                for token in data[pointers[sequence] // dtype.itemsize :][: lengths[sequence]]
+            ]
+        )
     return dtype, documents
 
 
@@ -45,10 +50,17 @@ class Text(unittest.TestCase):
         return self.tokenizer.encode(text).ids + [2]
 
     def prepare(self, *arguments, status=0):
-        return support.run_script("prepare_data.py", "text", "--tokenizer", self.model, *arguments, status=status)
+        return support.run_script(
+            "prepare_data.py", "text", "--tokenizer", self.model, *arguments, status=status
+        )
 
     def test_files_of_a_folder_become_documents_in_order_of_name(self):
-        texts = {"b.txt": "the sea\n\nthe ship", "a.txt": "na\u00efve 42 \u20ac", "sub/c.txt": "sings", "d.md": "not this"}
+        texts = {
+            "b.txt": "the sea\n\nthe ship",
+            "a.txt": "na\u00efve 42 \u20ac",
+            "sub/c.txt": "sings",
+            "d.md": "not this",
+        }
         for name, text in texts.items():
             (self.folder / "in" / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / "in" / name).write_text(text, encoding="utf-8")
@@ -57,12 +69,25 @@ class Text(unittest.TestCase):
         dtype, documents = read_indexed_dataset(self.folder / "out" / "data")
         self.assertEqual(dtype, np.dtype("<u2"))
         self.assertEqual(documents, [self.encode(texts[name]) for name in ("a.txt", "b.txt", "sub/c.txt")])
-        self.assertEqual(sorted(path.name for path in (self.folder / "out").iterdir()), ["data.bin", "data.idx"])
+        self.assertEqual(
+            sorted(path.name for path in (self.folder / "out").iterdir()), ["data.bin", "data.idx"]
+        )
 
     def test_paragraphs_and_split(self):
-        (self.folder / "in.txt").write_text("\n\n".join(f"the ship {n} sails on" for n in range(20)) + "\n\n\n\nend\n")
-        self.prepare("--documents", "paragraphs", "--min-characters", 10, "--split", 0.2, "--output", self.folder / "d",
-                     self.folder / "in.txt")
+        (self.folder / "in.txt").write_text(
+            "\n\n".join(f"the ship {n} sails on" for n in range(20)) + "\n\n\n\nend\n"
+        )
+        self.prepare(
+            "--documents",
+            "paragraphs",
+            "--min-characters",
+            10,
+            "--split",
+            0.2,
+            "--output",
+            self.folder / "d",
+            self.folder / "in.txt",
+        )
         texts = [f"the ship {n} sails on" for n in range(19)] + ["the ship 19 sails on\n\nend"]
         _, train = read_indexed_dataset(self.folder / "d_train")
         _, valid = read_indexed_dataset(self.folder / "d_valid")
@@ -82,15 +107,30 @@ class Text(unittest.TestCase):
         good.write_text("the sea")
         latin.write_bytes(b"caf\xe9")
         blank.write_text("\n")
-        for arguments, words in (([self.folder / "no.txt"], "does not exist"), ([good, latin], "not UTF-8"),
-                                 ([blank], "nothing but white space"), ([good, "--split", "0.5"], "1 document"),
-                                 ([good, "--split", "1.5"], "--split 1.5"), ([], "required"),
-                                 ([self.model], "no .txt file")):
+        for arguments, words in (
+            ([self.folder / "no.txt"], "does not exist"),
+            ([good, latin], "not UTF-8"),
+            ([blank], "nothing but white space"),
+            ([good, "--split", "0.5"], "1 document"),
+            ([good, "--split", "1.5"], "--split 1.5"),
+            ([], "required"),
+            ([self.model], "no .txt file"),
+        ):
             with self.subTest(words):
-                self.assertIn(words, self.prepare("--output", self.folder / "out" / "d", *arguments, status=1))
+                self.assertIn(
+                    words, self.prepare("--output", self.folder / "out" / "d", *arguments, status=1)
+                )
                 self.assertFalse(list(self.folder.glob("out/*")))
-        message = support.run_script("prepare_data.py", "text", "--tokenizer", self.folder / "none", "--output",
-                                     self.folder / "d", good, status=1)
+        message = support.run_script(
+            "prepare_data.py",
+            "text",
+            "--tokenizer",
+            self.folder / "none",
+            "--output",
+            self.folder / "d",
+            good,
+            status=1,
+        )
         self.assertIn("does not exist", message)
         (self.model / "tokenizer.json").write_text("{")
         self.assertIn("cannot be loaded", self.prepare("--output", self.folder / "d", good, status=1))
