@@ -68,8 +68,8 @@ void keep_lines(const fs::path& path, std::int64_t last) {
 void move_aside(const fs::path& path) {
   for (int n = 1;; ++n) {
     const auto free_name = path.parent_path() / concat("metrics.", n, ".jsonl");
-    if (fs::exists(free_name)) continue;
     std::error_code error;
+    if (fs::exists(free_name, error)) continue;
     fs::rename(path, free_name, error);
     check_run(!error, "the file ", path.string(), " of an earlier run cannot be renamed to ",
               free_name.string(), ": ", error.message(), ".");
@@ -104,16 +104,16 @@ void MetricsWriter::open() {
   const fs::path path = fs::path(dir_) / "metrics.jsonl";
   std::error_code error;
   fs::create_directories(dir_, error);
-  check_run(!error, "the folder ", dir_, " of --log-dir cannot be made: ", error.message(), ".");
-  if (fs::exists(path)) {
+  check_user(!error, "the folder ", dir_, " of --log-dir cannot be made: ", error.message(), ".");
+  if (fs::exists(path, error)) {
     if (resumed_iteration_ > 0)
       keep_lines(path, resumed_iteration_);
     else
       move_aside(path);
   }
   file_.open(path, std::ios::app);
-  check_run(file_.is_open(), "the file ", path.string(),
-            " cannot be opened for writing; check the rights of --log-dir.");
+  check_user(file_.is_open(), "the file ", path.string(),
+             " cannot be opened for writing; check the rights of --log-dir.");
 }
 
 void MetricsWriter::write(const StepMetrics& metrics) {

@@ -42,7 +42,8 @@ class MetricsWriter {
   /// new run, which keeps an older metrics.jsonl under the first free name metrics.N.jsonl.
   explicit MetricsWriter(std::string dir, std::int64_t resumed_iteration = 0);
 
-  /// RunError where the file cannot be written; the message names it.
+  /// UserError where the first line finds no place to go, RunError where a later one fails; both name the
+  /// file.
   void write(const StepMetrics& metrics);
 
  private:

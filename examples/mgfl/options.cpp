@@ -2,29 +2,21 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <numeric>
-#include <set>
+#include <sstream>
 #include <string_view>
-#include <type_traits>
+#include <utility>
 
+#include "examples/mgfl/config_file.hpp"
+#include "examples/mgfl/flag_table.hpp"
 #include "mgfl/base/error.hpp"
 
 namespace mgfl::program {
 namespace {
 
-using Strings = std::vector<std::string>;
-
-// ---- what this version lacks
-// --------------------------------------------------------------------------------------
+// ---- what this version lacks ----
 
 struct Missing {
   const char* flag;
@@ -70,251 +62,7 @@ const Missing* missing(const std::string& flag) {
   return found == std::end(not_in_this_version) ? nullptr : found;
 }
 
-// ---- values as text
-// -----------------------------------------------------------------------------------------------
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-/// The numbers that a flag accepts.
-struct Range {
-  double low = -infinity;
-  double high = infinity;
-  bool open_low = false;
-  bool open_high = false;
-
-  bool holds(double x) const {
-    return std::isfinite(x) && (open_low ? x > low : x >= low) && (open_high ? x < high : x <= high);
-  }
-  std::string text() const {
-    const auto lower = concat(open_low ? "above " : "of at least ", low);
-    return high == infinity ? lower : concat(lower, open_high ? " and below " : " and at most ", high);
-  }
-};
-
-constexpr Range positive{0, infinity, true};
-constexpr Range not_negative{0, infinity};
-constexpr Range probability_below_1{0, 1, false, true};
-
-// Products of two such counts (iterations x samples, say) still fit in 64 bits.
-constexpr std::int64_t largest_count = std::numeric_limits<std::int32_t>::max();
-
-template <class Number>
-std::string shortest(Number value) {
-  std::array<char, 64> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
-  return std::string(buffer.data(), end);
-}
-
-template <class Number>
-bool read_number(std::string_view text, Number& value) {
-  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  return result.ec == std::errc() && result.ptr == text.data() + text.size();
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n')
-      out += "\\n";
-    else if (c == '\t')
-      out += "\\t";
-    else
-      out += c;
-  }
-  return out + '"';
-}
-
-template <class T>
-struct optional_value {
-  using type = T;
-};
-template <class T>
-struct optional_value<std::optional<T>> {
-  using type = T;
-};
-
-template <class T>
-bool has_value(const T&) {
-  return true;
-}
-template <class T>
-bool has_value(const std::optional<T>& field) {
-  return field.has_value();
-}
-template <class T>
-const T& value_of(const T& field) {
-  return field;
-}
-template <class T>
-const T& value_of(const std::optional<T>& field) {
-  return *field;
-}
-
-// ---- one flag, and the table of a command's flags
-// -----------------------------------------------------------------
-
-enum class Arity { toggle, one, many };
-
-struct Flag {
-  std::string name;   // without dashes; also the key in a file
-  std::string value;  // what stands for the value in --help
-  std::string group;
-  std::string help;
-  Arity arity = Arity::one;
-  // Reads the values; the label says where they stand, for error messages.
-  std::function<void(const Strings& values, const std::string& label)> set;
-  // The value as TOML; empty where none is set.
-  std::function<std::string()> get;
-  std::string initial;  // get() before anything is read
-  bool given = false;   // a value other than an unset toggle was read
-
-  std::string shown() const { return "--" + name; }
-};
-
-using Names = std::vector<std::string>;
-
-class Table {
- public:
-  explicit Table(std::string command, std::string about)
-      : command(std::move(command)), about(std::move(about)) {}
-
-  std::string command;
-  std::string about;
-  std::vector<Flag> flags;
-  std::vector<Names> exclusive;                                // at most one of each
-  std::vector<Names> required;                                 // exactly one of each
-  std::vector<std::pair<std::string, std::string>> dependent;  // the first makes sense with the second only
-
-  void group(std::string name) { group_ = std::move(name); }
-
-  template <class Field>
-  void integer(const char* name, Field& field, const char* value, const char* help, std::int64_t low,
-               std::int64_t high = largest_count) {
-    add(
-        name, value, help, Arity::one, field,
-        [&field, low, high](const std::string& text, const std::string& label) {
-          std::int64_t number = 0;
-          check_user(read_number(text, number) && number >= low && number <= high, label,
-                     " takes a whole number from ", low, " to ", high, ", not \"", text, "\".");
-          field = number;
-        },
-        [&field] { return shortest(value_of(field)); });
-  }
-
-  template <class Field>
-  void real(const char* name, Field& field, const char* value, const char* help, Range range) {
-    add(
-        name, value, help, Arity::one, field,
-        [&field, range](const std::string& text, const std::string& label) {
-          double number = 0;
-          check_user(read_number(text, number) && range.holds(number), label, " takes a number ",
-                     range.text(), ", not \"", text, "\".");
-          field = number;
-        },
-        [&field] { return shortest(value_of(field)); });
-  }
-
-  template <class Field>
-  void text(const char* name, Field& field, const char* value, const char* help) {
-    add(
-        name, value, help, Arity::one, field,
-        [&field](const std::string& text, const std::string& label) {
-          check_user(!text.empty(), label, " has an empty value; leave it out or give one.");
-          field = text;
-        },
-        [&field] { return value_of(field).empty() ? std::string() : quoted(value_of(field)); });
-  }
-
-  /// One of the names; the field is a string, or an enumeration with to_string.
-  template <class Field>
-  void choice(const char* name, Field& field, const char* help, Names names) {
-    using Value = typename optional_value<Field>::type;
-    const auto value = "{" + join(names, ",") + "}";
-    add(
-        name, value.c_str(), help, Arity::one, field,
-        [&field, names](const std::string& text, const std::string& label) {
-          const auto found = std::find(names.begin(), names.end(), text);
-          check_user(found != names.end(), label, " is one of ", join(names), ", not \"", text, "\".");
-          if constexpr (std::is_enum_v<Value>)
-            field = static_cast<Value>(found - names.begin());
-          else
-            field = text;
-        },
-        [&field] {
-          if constexpr (std::is_enum_v<Value>)
-            return quoted(std::string(to_string(value_of(field))));
-          else
-            return quoted(value_of(field));
-        });
-  }
-
-  void toggle(const char* name, bool& field, const char* help) {
-    add(
-        name, "", help, Arity::toggle, field,
-        [&field](const std::string& text, const std::string& label) {
-          check_user(text == "true" || text == "false", label, " is true or false, not \"", text, "\".");
-          field = text == "true";
-        },
-        [&field] { return std::string(field ? "true" : "false"); });
-  }
-
-  void list(const char* name, Strings& field, const char* value, const char* help) {
-    Flag flag = described(name, value, help, Arity::many);
-    flag.set = [&field](const Strings& values, const std::string& label) {
-      check_user(std::none_of(values.begin(), values.end(), [](const auto& v) { return v.empty(); }), label,
-                 " has an empty value; leave it out or give one.");
-      field = values;
-    };
-    flag.get = [&field] {
-      Strings items;
-      std::transform(field.begin(), field.end(), std::back_inserter(items), quoted);
-      return items.empty() ? std::string() : "[" + join(items) + "]";
-    };
-    flags.push_back(std::move(flag));
-  }
-
-  /// The flag must be there in every run of this command.
-  bool must(const std::string& name) const {
-    return std::find(required.begin(), required.end(), Names{name}) != required.end();
-  }
-
-  Flag* find(const std::string& name) {
-    const auto found =
-        std::find_if(flags.begin(), flags.end(), [&](const Flag& flag) { return flag.name == name; });
-    return found == flags.end() ? nullptr : &*found;
-  }
-
- private:
-  Flag described(const char* name, const char* value, const char* help, Arity arity) const {
-    Flag flag;
-    flag.name = name;
-    flag.value = value;
-    flag.group = missing(name) ? "Not in this version, accepted at their defaults only" : group_;
-    flag.help = help;
-    flag.arity = arity;
-    return flag;
-  }
-
-  template <class Field, class Set, class Get>
-  void add(const char* name, const char* value, const char* help, Arity arity, Field& field, Set set,
-           Get get) {
-    Flag flag = described(name, value, help, arity);
-    flag.set = [set](const Strings& values, const std::string& label) {
-      check_user(values.size() == 1, label, " takes one value, not ", values.size(), ".");
-      set(values.front(), label);
-    };
-    flag.get = [get, &field] { return has_value(field) ? get() : std::string(); };
-    flag.initial = flag.get();
-    flags.push_back(std::move(flag));
-  }
-
-  std::string group_;
-};
-
-// ---- the flags of each command
-// ------------------------------------------------------------------------------------
+// ---- the flags of each command ----
 
 void add_model(Table& t, ModelSource& m) {
   t.group("Model (one of them)");
@@ -544,8 +292,7 @@ Table table(BenchOptions& o) {
   return t;
 }
 
-// ---- nearest names
-// ------------------------------------------------------------------------------------------------
+// ---- nearest names ----
 
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -574,138 +321,7 @@ Names flag_names(const Table& t) {
   return names;
 }
 
-// ---- the configuration file
-// ---------------------------------------------------------------------------------------
-
-struct Entry {
-  std::string key;
-  Strings values;
-  int line = 0;
-};
-
-/// Reads `key = value` lines: TOML without sections, whose values are strings, numbers, true, false and
-/// arrays of them. A value of one word may stand without quotes. (CLI11's own reader cuts quoted values at a
-/// '#' and names no lines.)
-class TomlReader {
- public:
-  TomlReader(std::string text, std::string path) : text_(std::move(text)), path_(std::move(path)) {}
-
-  std::vector<Entry> read() {
-    std::vector<Entry> entries;
-    for (skip_blank(true); !done(); skip_blank(true)) {
-      Entry entry;
-      entry.line = line_;
-      check(peek() != '[', "starts a section; this file has none, write the keys alone");
-      entry.key = peek() == '"' || peek() == '\'' ? string() : word("=");
-      check(!entry.key.empty(), "has no key before its \"=\"");
-      skip_blank(false);
-      check(peek() == '=', "has no \"=\" after \"", entry.key, "\"");
-      ++at_;
-      skip_blank(false);
-      if (peek() == '[') {
-        array(entry.values);
-      } else {
-        entry.values.push_back(value(""));
-      }
-      skip_blank(false);
-      check(done() || peek() == '\n', "goes on after the value of \"", entry.key,
-            "\"; quote a value with blanks, and write several values as [\"a\", \"b\"]");
-      for (const auto& other : entries)
-        check_user(other.key != entry.key, "the configuration ", path_, " sets \"", entry.key, "\" in line ",
-                   other.line, " and again in line ", entry.line, "; keep one.");
-      entries.push_back(std::move(entry));
-    }
-    return entries;
-  }
-
- private:
-  bool done() const { return at_ >= text_.size(); }
-  char peek() const { return done() ? '\0' : text_[at_]; }
-
-  template <class... Parts>
-  void check(bool condition, const Parts&... parts) const {
-    check_user(condition, "the configuration ", path_, " cannot be read: line ", line_, " ", parts..., ".");
-  }
-
-  void skip_blank(bool over_lines) {
-    for (; !done(); ++at_) {
-      if (peek() == '#')
-        while (at_ + 1 < text_.size() && text_[at_ + 1] != '\n') ++at_;
-      else if (peek() == '\n' && over_lines)
-        ++line_;
-      else if (peek() != ' ' && peek() != '\t' && peek() != '\r')
-        return;
-    }
-  }
-
-  std::string word(const char* stops) {
-    const auto end = std::min(text_.find_first_of(std::string(" \t\r\n#") + stops, at_), text_.size());
-    const auto start = std::exchange(at_, end);
-    return text_.substr(start, end - start);
-  }
-
-  std::string value(const char* stops) {
-    if (peek() == '"' || peek() == '\'') return string();
-    auto text = word(stops);
-    check(!text.empty(), "has no value");
-    return text;
-  }
-
-  std::string string() {
-    const char quote = text_[at_++];
-    std::string out;
-    for (;; ++at_) {
-      check(!done() && peek() != '\n', "has a string without its closing quote");
-      if (peek() == quote) break;
-      if (peek() == '\\' && quote == '"') {
-        ++at_;
-        constexpr std::string_view escapes = "\"\\nt", meanings = "\"\\\n\t";
-        const auto known = done() ? std::string_view::npos : escapes.find(peek());
-        check(known != std::string_view::npos,
-              "has an escape other than \\\", \\\\, \\n and \\t; write '...' instead");
-        out += meanings[known];
-      } else {
-        out += peek();
-      }
-    }
-    ++at_;
-    return out;
-  }
-
-  void array(Strings& values) {
-    ++at_;
-    for (skip_blank(true); peek() != ']'; skip_blank(true)) {
-      check(!done(), "ends inside an array; close it with \"]\"");
-      values.push_back(value(",]"));
-      skip_blank(true);
-      if (peek() == ',') {
-        ++at_;
-        continue;
-      }
-      check(!done(), "ends inside an array; close it with \"]\"");
-      check(peek() == ']', "has no \",\" or \"]\" after an array's value");
-    }
-    ++at_;
-  }
-
-  std::string text_;
-  std::string path_;
-  std::size_t at_ = 0;
-  int line_ = 1;
-};
-
-std::vector<Entry> read_config(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  check_user(!std::filesystem::is_directory(path), "the configuration ", path,
-             " of --config is a folder; name a file.");
-  check_user(file.is_open(), "the configuration ", path, " of --config cannot be opened; check the path.");
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  check_user(!file.bad(), "the configuration ", path, " of --config cannot be read; it must be a file.");
-  return TomlReader(std::move(text), path).read();
-}
-
-// ---- the command line
-// ---------------------------------------------------------------------------------------------
+// ---- the command line ----
 
 /// What a command line says, before its values are understood.
 struct CommandLine {
@@ -826,8 +442,7 @@ class Parser {
   bool help_ = false;  // for the help text; the flag itself is looked for before parsing
 };
 
-// ---- merging, checking, printing
-// ----------------------------------------------------------------------------------
+// ---- merging, checking, printing ----
 
 void set_flag(Flag& flag, const Strings& values, const std::string& label) {
   flag.set(values, label);
@@ -845,7 +460,7 @@ bool outvoted(const Table& table, const CommandLine& line, const std::string& ke
 
 void merge(Table& table, const CommandLine& line) {
   if (!line.config.empty()) {
-    for (const auto& entry : read_config(line.config)) {
+    for (const auto& entry : read_config_file(line.config)) {
       auto* flag = table.find(entry.key);
       check_user(flag != nullptr, "the configuration ", line.config, ", line ", entry.line, ", sets \"",
                  entry.key, "\", which mgfl ", table.command, " does not know; the nearest key is \"",
@@ -931,6 +546,8 @@ template <class CommandOptions>
 Options parse_command(const Strings& arguments) {
   CommandOptions options;
   auto flags = table(options);
+  for (auto& flag : flags.flags)
+    if (missing(flag.name)) flag.group = "Not in this version, accepted at their defaults only";
   // What cannot be used yet is shown last.
   std::stable_partition(flags.flags.begin(), flags.flags.end(),
                         [](const Flag& flag) { return !missing(flag.name); });

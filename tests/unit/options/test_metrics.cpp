@@ -112,7 +112,7 @@ TEST_CASE("a log folder that cannot be written is named") {
   try {
     writer.write(step(1));
     FAIL("wrote into a file");
-  } catch (const mgfl::RunError& error) {
+  } catch (const mgfl::UserError& error) {
     CHECK(std::string(error.what()).find(folder.path.string()) != std::string::npos);
   }
   MetricsWriter none("");
