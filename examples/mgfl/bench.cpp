@@ -88,12 +88,8 @@ int bench(const BenchOptions& options, Rank<C>& rank) {
   config.micro_batch_size = options.micro_batch_size;
   optimizer::OptimizerConfig optimizer_config;
   optimizer_config.lr = 1e-5;
-  scheduler::OptimizerParamSchedulerConfig schedule;
-  schedule.max_lr = optimizer_config.lr;
-  schedule.lr_decay_steps = 1;
-  schedule.lr_decay_style = scheduler::LrDecayStyle::constant;
   LanguageModelEngine<C, P> engine({"", options.config_json, static_cast<std::uint64_t>(options.seed)}, config,
-                                   optimizer_config, schedule, rank.context());
+                                   optimizer_config, constant_schedule(optimizer_config.lr), rank.context());
   engine.initialize();
 
   const auto stream = model::stream_of("bench") + static_cast<std::uint64_t>(rank.world.rank());

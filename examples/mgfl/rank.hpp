@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "examples/mgfl/options.hpp"
+#include "policies/checkpoint/checkpoint.hpp"
 #include "policies/engine/megatron_engine.hpp"
 
 namespace mgfl::program {
@@ -33,15 +34,25 @@ int with_precision(const PrecisionOptions& options, Command&& command) {
   return command(std::type_identity<optimizer::Fp32>());
 }
 
-/// Model source of the flags; a checkpoint of ours names its model itself.
+/// Model source of the flags. A checkpoint of ours is a Hugging Face folder as well; the newest complete one counts.
 inline ModelConfig model_config(const ModelSource& source, std::int64_t seed) {
-  return {source.load_hf, source.init_from, static_cast<std::uint64_t>(seed)};
+  const auto folder = source.load.empty() ? source.load_hf : checkpoint::load(source.load).folder().string();
+  return {folder, source.init_from, static_cast<std::uint64_t>(seed)};
 }
 
 inline EngineConfig engine_config(const BatchOptions& batch) {
   EngineConfig config;
   config.micro_batch_size = batch.micro_batch_size;
   config.max_tokens_per_micro_batch = batch.max_tokens_per_micro_batch.value_or(0);
+  return config;
+}
+
+/// The schedule of commands that have none of their own.
+inline scheduler::OptimizerParamSchedulerConfig constant_schedule(double lr) {
+  scheduler::OptimizerParamSchedulerConfig config;
+  config.max_lr = lr;
+  config.lr_decay_steps = 1;
+  config.lr_decay_style = scheduler::LrDecayStyle::constant;
   return config;
 }
 

@@ -30,7 +30,7 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
   auto config = engine_config(options.batch);
   config.forward_only = !options.grads;
   config.calculate_entropy = true;
-  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed), config, {}, {}, rank.context());
+  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed), config, {}, constant_schedule(0), rank.context());
   engine.initialize();
 
   auto file = read_token_file(options.input, options.prefix);

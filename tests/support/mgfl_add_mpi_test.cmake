@@ -22,7 +22,7 @@ set(MGFL_MPI_TEST_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CO
 
 function(mgfl_add_mpi_program name)
   add_executable(test_mpi_${name} ${ARGN})
-  target_link_libraries(test_mpi_${name} PRIVATE mgfl::mgfl mgfl_warnings doctest::doctest MPI::MPI_CXX mgfl_openmp fmt::fmt)
+  target_link_libraries(test_mpi_${name} PRIVATE mgfl::mgfl mgfl_warnings doctest::doctest MPI::MPI_CXX mgfl_openmp)
   target_compile_definitions(test_mpi_${name} PRIVATE MGFL_TEST_DATA="${MGFL_TEST_DATA}")
   set_target_properties(test_mpi_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endfunction()
