@@ -25,8 +25,9 @@ namespace mgfl::parallel {
 
 namespace {
 
-// A rank that failed gives the others this long to fail likewise before it ends the job.
-constexpr double grace_seconds = 3;
+// A rank that failed gives the others this long to fail likewise before it ends the job; well below the
+// time-out, so that no other rank's complaint about waiting comes before the cause.
+double grace_seconds(const detail::MpiJob& job) { return std::min(3.0, job.timeout_seconds / 4); }
 
 // The world size that the launcher announced; 0 where it announced none.
 int announced_size() {
@@ -192,7 +193,7 @@ int run_guarded(MpiSession& session, function_ref<int()> body) {
     failure = describe(std::current_exception());
   }
   const Ending own{failure.status, failure.status != 0, std::hash<std::string>{}(failure.sentence)};
-  const auto endings = exchange_endings(job, own, own.failed ? grace_seconds : job.timeout_seconds);
+  const auto endings = exchange_endings(job, own, own.failed ? grace_seconds(job) : job.timeout_seconds);
   if (endings.empty()) {
     if (!own.failed) end_for_absent(job);
     const std::string sentence =

@@ -1,6 +1,9 @@
 // The conformance suite on all ranks of an MPI job, and what only several ranks can show.
 #include "tests/mpi/conformance.hpp"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include "policies/parallel/mpi.hpp"
 #include "tests/support/mpi.hpp"
 
@@ -78,6 +81,27 @@ TEST_CASE("places in the job") {
   CHECK(reversed.world_rank() == session().rank());
   Mpi moved = std::move(reversed);
   CHECK(moved.all_reduce_value(std::int64_t{1}, ReduceOp::sum) == c.size());
+}
+
+TEST_CASE("a rank bound to one CPU gets the launcher's back when it uses more threads") {
+  cpu_set_t before, one, now;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  if (CPU_COUNT(&before) < 2) return;
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  CHECK(mgfl::parallel::set_threads(1, &session()) == 1);
+  REQUIRE(sched_getaffinity(0, sizeof now, &now) == 0);
+  CHECK(CPU_COUNT(&now) == 1);
+  const int share = mgfl::parallel::default_threads(&session());
+  CHECK(share >= 1);
+  CHECK(share * session().local_size() <= std::max(CPU_COUNT(&before), session().local_size()));
+  CHECK(mgfl::parallel::set_threads(2, &session()) == 2);
+  REQUIRE(sched_getaffinity(0, sizeof now, &now) == 0);
+  CHECK(CPU_EQUAL(&now, &before));
+  CHECK(mgfl::num_threads() == 2);
+  mgfl::parallel::set_threads(1, &session());
 }
 
 }  // namespace mgfl_test

@@ -143,6 +143,7 @@ int main(int argc, char** argv) {
   r.session = &session;
   MPI_Comm_dup(MPI_COMM_WORLD, &r.comm);
   doctest::Context context(argc, argv);
+  context.setOption("no-colors", true);
   if (session.rank() != 0) context.setCout(&r.output);
   const int result = context.run();
   MPI_Comm_free(&r.comm);
