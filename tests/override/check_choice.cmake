@@ -1,6 +1,6 @@
 cmake_minimum_required(VERSION 3.25)
 # Configures the vendors in a fresh folder and compares: chain and sources, or every text of ERROR (a warning counts where a
-# CHAIN is given too). PROGRAM is compiled against the generated header by each compiler; it consists of static_asserts.
+# CHAIN is given too). Each PROGRAM is compiled against the generated header by each compiler; it says by static_asserts what must hold.
 file(REMOVE_RECURSE ${BINARY})
 set(environment --unset=MG_FL_PREFER)
 if(ENVIRONMENT)
@@ -59,14 +59,14 @@ if(NOT before STREQUAL after)
   message(FATAL_ERROR "${header} was written again although nothing changed")
 endif()
 
-if(PROGRAM)
+foreach(program IN LISTS PROGRAM)
   foreach(compiler IN LISTS COMPILERS)
     execute_process(
       COMMAND ${compiler} -std=c++20 -Wall -Wextra -Werror -Wno-unused-parameter -fsyntax-only
-        -I${ROOT}/include -I${ROOT} -I${BINARY}/generated ${PROGRAM}
+        -I${ROOT}/include -I${ROOT} -I${BINARY}/generated ${program}
       RESULT_VARIABLE status ERROR_VARIABLE errors)
     if(NOT status EQUAL 0)
-      message(FATAL_ERROR "${compiler} rejects ${PROGRAM}: ${errors}")
+      message(FATAL_ERROR "${compiler} rejects ${program}: ${errors}")
     endif()
   endforeach()
-endif()
+endforeach()

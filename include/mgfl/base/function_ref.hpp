@@ -1,7 +1,6 @@
 /// A borrowed callable: one indirect call, no allocation, no ownership (std::function_ref arrives with C++26).
 #pragma once
 
-#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -17,7 +16,7 @@ class function_ref<Result(Args...)> {
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, function_ref> && std::is_invocable_r_v<Result, F&, Args...>)
   function_ref(F&& callable) noexcept  // NOLINT: implicit on purpose, as in the standard
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
+      : object_(const_cast<void*>(static_cast<const void*>(&callable))),
         call_([](void* object, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);
         }) {}

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "mgfl/parallel/param.hpp"
 #include "mgfl/tensor/lean.hpp"
 
 namespace mgfl {

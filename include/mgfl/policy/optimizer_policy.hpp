@@ -8,7 +8,6 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "mgfl/engine/batch.hpp"
 #include "mgfl/parallel/param.hpp"
 #include "mgfl/policy/optimizer_base.hpp"
 
