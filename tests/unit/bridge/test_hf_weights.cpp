@@ -74,8 +74,9 @@ TEST_CASE("shards and their index") {
 }
 
 TEST_CASE("over an older export: nothing stale, other files kept") {
-  for (const auto& [old_limit, new_limit] : {std::pair(1, 16), std::pair(16, 1), std::pair(1, 100),
-                                             std::pair(100, 16), std::pair(16, 16), std::pair(100, 100)}) {
+  for (const auto& limits : {std::pair(1, 16), std::pair(16, 1), std::pair(1, 100), std::pair(100, 16),
+                             std::pair(16, 16), std::pair(100, 100)}) {
+    const int old_limit = limits.first, new_limit = limits.second;
     CAPTURE(old_limit);
     CAPTURE(new_limit);
     TemporaryFolder folder;
