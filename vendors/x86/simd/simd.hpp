@@ -86,4 +86,21 @@ template <class D>
 void adamw_step(float* main_param, const float* grad, float* exp_avg, float* exp_avg_sq, D* model_param,
                 std::int64_t n, AdamW step, int threads);
 
+/// Packed documents and heads of one attention call. bounds [documents + 1] ascends from 0 to tokens;
+/// head_dim is a multiple of 16; scale is positive; window 0 means no limit.
+struct Attention {
+  const std::int32_t* bounds;
+  std::int64_t documents, tokens, groups, queries_per_group, head_dim, window;
+  float scale;
+};
+inline constexpr std::int64_t head_dim_step = 16, largest_attention_head = 256;
+
+/// lse [heads, tokens]
+template <class D>
+void attention(const D* qkv, Attention shape, D* out, float* lse, int threads);
+
+template <class D>
+void attention_backward(const D* dout, const D* qkv, const D* out, const float* lse, Attention shape, D* dqkv,
+                        int threads);
+
 }  // namespace mgfl::x86
