@@ -188,8 +188,8 @@ void adamw_step(benchmark::State& state) {
 }
 
 #define MGFL_BENCH(name, ...)                                               \
-  BENCHMARK_TEMPLATE(name, false) __VA_ARGS__->UseRealTime()->MinTime(0.2); \
-  BENCHMARK_TEMPLATE(name, true) __VA_ARGS__->UseRealTime()->MinTime(0.2)
+  BENCHMARK_TEMPLATE(name, false) __VA_ARGS__->UseRealTime(); \
+  BENCHMARK_TEMPLATE(name, true) __VA_ARGS__->UseRealTime()
 #define MGFL_BENCH_DTYPES(name) MGFL_BENCH(name, ->Arg(32)->Arg(16))
 
 MGFL_BENCH(attention, ->Args({32, 512, 64})

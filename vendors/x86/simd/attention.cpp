@@ -84,6 +84,15 @@ struct Mask {
   }
 };
 
+/// Asks for `rows` rows of `bytes` bytes that will be needed soon; strides are beyond the hardware's own
+/// prefetching.
+MGFL_INLINE void prefetch_rows(const void* first, std::int64_t stride, std::int64_t rows,
+                               std::int64_t bytes) {
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t at = 0; at < bytes; at += 64)
+      _mm_prefetch(static_cast<const char*>(first) + row * stride + at, _MM_HINT_T0);
+}
+
 struct QueryBlock {
   std::int64_t first_token, length, first_key_row,
       first_query;  // first_key_row: of the document, in the packed keys
@@ -136,23 +145,19 @@ void attend(const D* q, const typename P::unit* keys, const typename P::unit* va
         clear(sums);
         multiply<P>(sums, keys + key * units, units, 1, buffers.q_columns + column, query_block, units);
         float* to = buffers.scores + (key - begin) * query_block + column;
-        if (mask.cuts(key)) {
-          for (int m = 0; m < tile_rows; ++m)
-            for (int n = 0; n < tile_registers; ++n)
-              store(to + m * query_block + n * W, mask.hide(mul(sums[m][n], factor), key + m, n));
-          for (int m = 0; m < tile_rows; ++m)
-            for (int n = 0; n < tile_registers; ++n)
-              most[n] = max(most[n], load(to + m * query_block + n * W));
-        } else {
+// Every loop over `sums` is unrolled: the compiler must keep it in registers.
 #pragma GCC unroll 8
-          for (int m = 0; m < tile_rows; ++m)
+        for (int m = 0; m < tile_rows; ++m)
 #pragma GCC unroll 2
-            for (int n = 0; n < tile_registers; ++n) {
-              const F score = mul(sums[m][n], factor);
-              store(to + m * query_block + n * W, score);
-              most[n] = max(most[n], score);
-            }
-        }
+          for (int n = 0; n < tile_registers; ++n)
+            store(to + m * query_block + n * W, mul(sums[m][n], factor));
+        const bool cut = mask.cuts(key);
+        for (int m = 0; m < tile_rows; ++m)
+          for (int n = 0; n < tile_registers; ++n) {
+            float* score = to + m * query_block + n * W;
+            if (cut) store(score, mask.hide(load(score), key + m, n));
+            most[n] = max(most[n], load(score));
+          }
       }
 
       F base[tile_registers], sum[tile_registers];
@@ -367,19 +372,17 @@ MGFL_INLINE void score_gradients(const BackwardBuffers<P>& buffers, std::int64_t
       F sums[tile_rows][tile_registers];
       clear(sums);
       multiply<P>(sums, buffers.keys + row * units, units, 1, buffers.q_columns + column, query_block, units);
-      if (mask.cuts(key)) {
-        for (int m = 0; m < tile_rows; ++m)
-          for (int n = 0; n < tile_registers; ++n) {
-            const F exponent = mask.hide(fms(sums[m][n], factor, log_sum[n]), key + m, n);
-            store(probs[m] + n * W, exp2(exponent));
-          }
-      } else {
+// Every loop over `sums` is unrolled: the compiler must keep it in registers.
 #pragma GCC unroll 8
-        for (int m = 0; m < tile_rows; ++m)
+      for (int m = 0; m < tile_rows; ++m)
 #pragma GCC unroll 2
+        for (int n = 0; n < tile_registers; ++n) store(probs[m] + n * W, fms(sums[m][n], factor, log_sum[n]));
+      if (mask.cuts(key))
+        for (int m = 0; m < tile_rows; ++m)
           for (int n = 0; n < tile_registers; ++n)
-            store(probs[m] + n * W, exp2(fms(sums[m][n], factor, log_sum[n])));
-      }
+            store(probs[m] + n * W, mask.hide(load(probs[m] + n * W), key + m, n));
+      for (int m = 0; m < tile_rows; ++m)
+        for (int n = 0; n < tile_registers; ++n) store(probs[m] + n * W, exp2(load(probs[m] + n * W)));
       clear(sums);
       multiply<P>(sums, buffers.values + row * units, units, 1, buffers.dout_columns + column, query_block,
                   units);
@@ -450,7 +453,25 @@ void attend_backward(const D* dout, const D* qkv, const float* lse, const float*
             i < rows ? lse[statistics + i] * log2_e : __builtin_inff();  // no probability beyond the end
         buffers.delta[i] = i < rows ? delta[statistics + i] : 0.0f;
       }
+      const std::int64_t block = first_query / query_block, position = block * heads + head;
+      float* sums = task.first_sum_block < 0
+                        ? nullptr
+                        : d_query_sums + ((task.first_sum_block + block) * heads + head) * query_block * d;
+      if (!is_first) prefetch_rows(sums, d * 4, rows, d * 4);
       score_gradients<P>(buffers, first_key, first_query, range, units, shape);
+      // The next head of these queries, or the first head of the next ones.
+      const bool same_rows = head + 1 < heads;
+      const std::int64_t next_query = same_rows ? first_query : first_query + query_block,
+                         next_head = same_rows ? head + 1 : 0;
+      if (next_query <= last_query) {
+        const std::int64_t next_token = task.first_token + next_query;
+        const std::int64_t next_rows = lesser(query_block, task.length - next_query),
+                           width = static_cast<std::int64_t>(sizeof(D));
+        prefetch_rows(qkv + layout.at(next_token, group, next_head), layout.width * width, next_rows,
+                      d * width);
+        prefetch_rows(dout + layout.out_at(next_token, group, next_head), layout.out_width * width, next_rows,
+                      d * width);
+      }
 
       for (std::int64_t key = range.begin; key < range.end; key += tile_rows) {
         const std::int64_t row = key - first_key;
@@ -470,13 +491,9 @@ void attend_backward(const D* dout, const D* qkv, const float* lse, const float*
             [&](int m, std::int64_t column, F sum) { store(d_keys + m * d + column, sum); });
       }
 
-      const std::int64_t block = first_query / query_block, position = block * heads + head;
       if (before && !is_first) wait_until(*before, position);
       const unit* by_key = P::depth > 1 ? buffers.d_scores_by_key : buffers.d_scores;
       const std::int64_t first_unit = (range.begin - first_key) / P::depth;
-      float* sums = task.first_sum_block < 0
-                        ? nullptr
-                        : d_query_sums + ((task.first_sum_block + block) * heads + head) * query_block * d;
       const F scale = set1(shape.scale);
       for (std::int64_t row = 0; row < rows; row += tile_rows) {
         const std::int64_t end = lesser(range.end, round_up(first_query + row + tile_rows, tile_rows));
