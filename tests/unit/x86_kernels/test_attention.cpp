@@ -81,6 +81,6 @@ TEST_CASE("x86 attention with large scores") {
           kernel(qkv_of(shape, dtype.d, 4), shape.bounds(), shape.attention(), out, lse);
           return Tensors{out, lse};
         },
-        dtype.tolerance);
+        dtype.d == at::kFloat ? dtype.tolerance : 1.6e-2);  // probabilities are rounded, too
   }
 }

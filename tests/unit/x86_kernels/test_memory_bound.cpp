@@ -106,6 +106,29 @@ TEST_CASE("x86 swiglu at extreme gates") {
         dtype.tolerance);
 }
 
+TEST_CASE("x86 linear_weight_grad sums in fp32") {
+  const Case& dtype = cases[1];  // the others are ATen's
+  for (const std::int64_t tokens : {1, 2, 37, 300})
+    for (const auto& [out, in] :
+         {std::pair<std::int64_t, std::int64_t>{1, 1}, {8, 32}, {13, 47}, {40, 70}, {270, 33}}) {
+      CAPTURE(tokens);
+      CAPTURE(out);
+      agrees<targets::linear_weight_grad>(
+          [&, out = out, in = in](auto kernel) {
+            Random random(40);
+            Tensor dy = random.tensor({tokens, out}, dtype.d), x = random.tensor({tokens, in}, dtype.d);
+            Tensor grad = random.tensor({out, in}, dtype.m);
+            if (kernel == original<targets::linear_weight_grad>) {
+              dy = dy.to(at::kFloat);  // the original rounds its product to bf16
+              x = x.to(at::kFloat);
+            }
+            kernel(dy, x, grad);
+            return Tensors{grad};
+          },
+          dtype.tolerance);
+    }
+}
+
 TEST_CASE("x86 bias_grad") {
   for_each_case([](const Case& dtype, std::int64_t tokens, std::int64_t out) {
     agrees<targets::bias_grad>(

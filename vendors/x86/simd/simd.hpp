@@ -54,6 +54,10 @@ template <class D>
 void swiglu_backward(const D* d_activated, const D* gate_up, D* d_gate_up, D* activated, std::int64_t tokens,
                      std::int64_t ffn, int threads);
 
+/// main_grad [out, in] += dy^T x in exact fp32 sums. Only there where simd/ is compiled with bf16 products.
+void weight_grad(const bf16* dy, const bf16* x, float* main_grad, std::int64_t tokens, std::int64_t out,
+                 std::int64_t in, int threads);
+
 /// main_grad[column] += sum over rows of dy.
 template <class D>
 void bias_grad(const D* dy, float* main_grad, std::int64_t rows, std::int64_t columns, int threads);
