@@ -1,0 +1,25 @@
+/// Row statistics and gradient of logits, one read of memory each for x86-64; what the kernels compute is
+/// said in policies/kernels/kernels_decl.hpp.
+#pragma once
+
+#include "policies/kernels/kernels_decl.hpp"
+#include "vendors/x86/manifest.hpp"
+
+namespace mgfl {
+
+template <>
+struct implementation<targets::vocab_row_statistics, vendors::x86>
+    : overrides<targets::vocab_row_statistics, vendors::x86> {
+  static void call(const Tensor& logits, const Tensor& labels, const Tensor& scale, std::int64_t first_column,
+                   Tensor& largest, Tensor& sum_exp, Tensor& sum_exp_z, Tensor& predicted);
+};
+
+template <>
+struct implementation<targets::vocab_rows_backward, vendors::x86>
+    : overrides<targets::vocab_rows_backward, vendors::x86> {
+  static void call(Tensor& logits, const Tensor& labels, const Tensor& scale, std::int64_t first_column,
+                   const Tensor& lse, const Tensor& entropy, const Tensor& d_log_prob,
+                   const Tensor& d_entropy);
+};
+
+}  // namespace mgfl
