@@ -1,4 +1,4 @@
-#include "vendors/x86/run.hpp"
+#include "vendors/x86/run.h"
 
 #include <cstdlib>
 #include <memory>

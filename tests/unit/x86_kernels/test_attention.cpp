@@ -58,7 +58,7 @@ TEST_CASE("x86 attention and its backward") {
             kernel(qkv, bounds, attention, out, lse);
             return Tensors{out, lse};
           },
-          dtype.tolerance);
+          dtype.tolerance, 3);
       agrees<targets::attention_backward>(
           [&](auto kernel) {
             const Tensor dout = Random(32).tensor({shape.tokens(), width}, dtype.d);

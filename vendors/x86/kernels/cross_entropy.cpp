@@ -1,6 +1,6 @@
 #include "vendors/x86/kernels/cross_entropy.hpp"
 
-#include "vendors/x86/run.hpp"
+#include "vendors/x86/run.h"
 
 namespace mgfl {
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "vendors/x86/run.hpp"
+#include "vendors/x86/run.h"
 
 namespace mgfl {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "vendors/x86/run.hpp"
+#include "vendors/x86/run.h"
 
 namespace mgfl {
 

@@ -1,6 +1,6 @@
 #include "vendors/x86/kernels/rotary.hpp"
 
-#include "vendors/x86/run.hpp"
+#include "vendors/x86/run.h"
 
 namespace mgfl {
 

@@ -5,7 +5,7 @@
 // sum runs across lanes. Base-2 exponentials: e^(scale s - lse) = 2^(s scale log2 e - lse log2 e).
 #include <sched.h>
 
-#include "vendors/x86/simd/product.hpp"
+#include "vendors/x86/simd/product.h"
 
 namespace mgfl::x86 {
 namespace {

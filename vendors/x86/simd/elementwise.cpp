@@ -1,5 +1,5 @@
 // SwiGLU, bias gradient, embedding gradient and AdamW: bound by memory, one pass each.
-#include "vendors/x86/simd/vector.hpp"
+#include "vendors/x86/simd/vector.h"
 
 namespace mgfl::x86 {
 

@@ -1,6 +1,6 @@
 // RMS norm, forward and backward: one pass over memory, a row stays in the first-level cache between its two
 // loops.
-#include "vendors/x86/simd/vector.hpp"
+#include "vendors/x86/simd/vector.h"
 
 namespace mgfl::x86 {
 

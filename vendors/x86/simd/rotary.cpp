@@ -1,5 +1,5 @@
 // Per-head RMS norm and half-rotation of q and k, forward and backward, one head at a time.
-#include "vendors/x86/simd/vector.hpp"
+#include "vendors/x86/simd/vector.h"
 
 namespace mgfl::x86 {
 namespace {

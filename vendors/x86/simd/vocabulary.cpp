@@ -1,6 +1,6 @@
 // Row statistics and gradient of the vocabulary's logits: a row stays in the second-level cache between its
 // loops.
-#include "vendors/x86/simd/vector.hpp"
+#include "vendors/x86/simd/vector.h"
 
 namespace mgfl::x86 {
 

@@ -1,6 +1,6 @@
 // bf16 weight gradients with exact fp32 sums: vdpbf16ps on pairs of tokens, added to the main gradient in
 // place.
-#include "vendors/x86/simd/product.hpp"
+#include "vendors/x86/simd/product.h"
 
 #if defined(__AVX512BF16__)
 

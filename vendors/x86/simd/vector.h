@@ -1,12 +1,12 @@
 /// One register of floats (`F`, W lanes) for AVX-512 or AVX2, with loads and stores that convert from and to
 /// bf16.
 ///
-/// Only files in simd/ include this; everything is local to the unit that includes it, see simd.hpp.
+/// Only files in simd/ include this; everything is local to the unit that includes it, see simd.h.
 #pragma once
 
 #include <immintrin.h>
 
-#include "vendors/x86/simd/simd.hpp"
+#include "vendors/x86/simd/simd.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"

@@ -6,7 +6,7 @@
 
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/lean.hpp"
-#include "vendors/x86/simd/simd.hpp"
+#include "vendors/x86/simd/simd.h"
 
 namespace mgfl::x86 {
 

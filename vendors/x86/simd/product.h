@@ -5,7 +5,7 @@
 /// of every column lies in one row.
 #pragma once
 
-#include "vendors/x86/simd/vector.hpp"
+#include "vendors/x86/simd/vector.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
