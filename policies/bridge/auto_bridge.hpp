@@ -33,7 +33,9 @@ class AutoBridge {
   /// A model without weights, to be initialised at random.
   static AutoBridge from_config(HfConfig config);
   /// The same from a config.json, or the folder that holds one.
-  static AutoBridge from_config(const std::filesystem::path& path) { return from_config(read_hf_config(path)); }
+  static AutoBridge from_config(const std::filesystem::path& path) {
+    return from_config(read_hf_config(path));
+  }
 
   const model::TransformerConfig& config() const { return config_.config; }
   const HfConfig& hf_config() const { return config_; }

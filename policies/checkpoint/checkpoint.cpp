@@ -129,7 +129,8 @@ void save(const fs::path& dir, std::int64_t iteration, std::span<const FileGroup
     check_file_name(group.file);
     check_run(file_names.insert(group.file).second, "checkpoint file \"", group.file, "\" is given twice");
     for (const NamedTensor& tensor : group.tensors)
-      check_run(tensor_names.insert(tensor.name).second, "checkpoint tensor \"", tensor.name, "\" is given twice");
+      check_run(tensor_names.insert(tensor.name).second, "checkpoint tensor \"", tensor.name,
+                "\" is given twice");
   }
   for (const TextFile& text : texts) {
     check_file_name(text.file);

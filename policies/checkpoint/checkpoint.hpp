@@ -58,11 +58,11 @@ class Checkpoint {
   std::vector<SafetensorsFile> files_;
 };
 
-/// Writes DIR/iter_0000020 with the files, the texts, state.json (`state`, any JSON text) and manifest.json (each file's
-/// size and XXH64), all under a temporary name, flushed, the manifest last, then renamed into place; then
-/// latest_checkpointed_iteration.txt; then removes all but the newest `keep_last` complete ones (0 keeps all)
-/// and what broken saves left. One process at a time writes to DIR. On any failure (RunError: no space, no
-/// permission) what was there before stays loadable.
+/// Writes DIR/iter_0000020 with the files, the texts, state.json (`state`, any JSON text) and manifest.json
+/// (each file's size and XXH64), all under a temporary name, flushed, the manifest last, then renamed into
+/// place; then latest_checkpointed_iteration.txt; then removes all but the newest `keep_last` complete ones
+/// (0 keeps all) and what broken saves left. One process at a time writes to DIR. On any failure (RunError:
+/// no space, no permission) what was there before stays loadable.
 void save(const std::filesystem::path& dir, std::int64_t iteration, std::span<const FileGroup> groups,
           std::string_view state, int keep_last, std::span<const TextFile> texts = {});
 

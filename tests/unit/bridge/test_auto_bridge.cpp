@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "mgfl/tensor/factory.hpp"
@@ -83,7 +84,7 @@ TEST_CASE("each model's weights come out as they went in") {
     const auto bridge = AutoBridge::from_hf_pretrained(kData / name);
     Parameters params(bridge.config());
     bridge.load_weights(params.refs);
-    bridge.export_weights(folder / "out", params.refs, 200'000);
+    bridge.export_weights(folder / "out", params.refs, std::nullopt, 200'000);
     const HfWeights source(kData / name), exported(folder / "out");
     check_same_weights(source, exported);
     CHECK(fs::exists(folder / "out" / "model.safetensors.index.json"));
@@ -357,7 +358,7 @@ TEST_CASE(
                                        "added_tokens.json", "chat_template.jinja"});
   CHECK(test::read_file(folder / "out" / "merges.txt") == "merges.txt");
   // Over its own source: the source stays readable while it is replaced.
-  bridge.export_weights(path, params.refs, 50'000);
+  bridge.export_weights(path, params.refs, std::nullopt, 50'000);
   check_same_weights(HfWeights(path), HfWeights(folder / "out"));
   CHECK(test::read_file(path / "other.txt") == "other.txt");
 
@@ -366,6 +367,19 @@ TEST_CASE(
   std::vector<ParamRef> twice = params.refs;
   twice.push_back(twice.front());
   CHECK(contains(error_of([&] { bridge.export_weights(folder / "out", twice); }), "given twice"));
+}
+
+TEST_CASE("an export in a dtype of choice: every tensor has it, and config.json says so") {
+  TemporaryFolder folder;
+  const auto bridge = AutoBridge::from_hf_pretrained(kData / "qwen3");
+  Parameters params(bridge.config());
+  bridge.load_weights(params.refs);
+  bridge.export_weights(folder / "out", params.refs, at::kBFloat16);
+  const auto again = AutoBridge::from_hf_pretrained(folder / "out");
+  CHECK((again.hf_config().dtype == at::kBFloat16));
+  const HfWeights source(kData / "qwen3"), out(folder / "out");
+  for (const std::string& name : source.names())
+    CHECK(same_bits(out.tensor(name), source.tensor(name).to(at::kBFloat16)));
 }
 
 TEST_CASE("a stage loads its part and checks the whole file") {

@@ -148,6 +148,24 @@ TEST_CASE("killed at any moment while an older export is replaced: one of the tw
   }
 }
 
+TEST_CASE("while an older export is replaced, index and shards are there at every moment") {
+  TemporaryFolder folder;
+  const fs::path model = folder / "m";
+  write_model(model, 16, 1);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (int value = 2; value < 30; ++value) write_model(model, 16, value);
+    ::_exit(0);
+  }
+  // Looking costs microseconds, a gap between two renames lasts longer.
+  int missing = 0;
+  while (::waitpid(child, nullptr, WNOHANG) == 0) {
+    missing += ::access((model / "model.safetensors.index.json").c_str(), F_OK) != 0;
+    missing += ::access((model / "model-00002-of-00002.safetensors").c_str(), F_OK) != 0;
+  }
+  CHECK(missing == 0);
+}
+
 TEST_CASE("index and shards that disagree") {
   TemporaryFolder folder;
   const fs::path model = folder / "m";

@@ -109,6 +109,22 @@ TEST_CASE("a damaged file is an error that names it") {
   }
 }
 
+TEST_CASE("texts beside the tensors, and parts that are stored in another shape than they are held in") {
+  TemporaryFolder dir;
+  Tensor grid = empty({2, 3, 4}, at::kFloat);
+  for (std::int64_t i = 0; i < 3; ++i) grid.narrow(1, i, 1).fill_(static_cast<double>(i));
+  const std::vector<FileGroup> groups{{"model.safetensors", {{"middle", {8}, grid.narrow(1, 1, 1)}}}};
+  const TextFile texts[] = {{"config.json", "{\"a\": 1}"}};
+  save(dir.path(), 3, groups, "{}", 0, texts);
+  const auto checkpoint = load(dir.path());
+  CHECK(checkpoint.tensor("middle").equal(zeros({8}, at::kFloat).fill_(1)));
+  CHECK(test::read_file(checkpoint.folder() / "config.json") == "{\"a\": 1}");
+  test::write_file(checkpoint.folder() / "config.json", "{\"a\": 2}");
+  CHECK(contains(error_of([&] { load(dir.path()); }), "config.json: has hash"));
+  const TextFile clash[] = {{"model.safetensors", ""}};
+  CHECK(contains(error_of([&] { save(dir.path(), 4, groups, "{}", 0, clash); }), "given twice"));
+}
+
 TEST_CASE("retention keeps the newest, and never the one just written less") {
   TemporaryFolder dir;
   for (const std::int64_t iteration : {2, 4, 6, 8}) save_at(dir.path(), iteration, 2);
