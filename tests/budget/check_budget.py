@@ -30,9 +30,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--compiler", required=True)
-    parser.add_argument("directories", nargs="+")
+    parser.add_argument("settings", nargs="+", help="include directories and -D definitions")
     arguments = parser.parse_args()
-    flags = project.compile_flags(arguments.directories, arguments.root)
+    flags = project.compile_flags(arguments.settings, arguments.root)
 
     def count(entry):
         path, allowed = entry

@@ -12,10 +12,10 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--binary", type=pathlib.Path, required=True)
     parser.add_argument("--compiler", required=True)
-    parser.add_argument("directories", nargs="+")
+    parser.add_argument("settings", nargs="+", help="include directories and -D definitions")
     arguments = parser.parse_args()
     root = arguments.root
-    flags = project.compile_flags(arguments.directories, root) + [
+    flags = project.compile_flags(arguments.settings, root) + [
         "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-O0"]
 
     lean = arguments.binary / "lean_first.hpp"

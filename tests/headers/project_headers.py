@@ -52,8 +52,11 @@ def two_at_a_time(function, items):
         return list(pool.map(function, items))
 
 
-def compile_flags(directories, root):
-    """Include paths of the build: the project's own as -I, all others as system headers; the compiler knows /usr/include."""
-    own = [d for d in directories if pathlib.Path(d).is_relative_to(root) and "site-packages" not in d]
-    others = [d for d in directories if d not in own and d != "/usr/include"]
-    return ["-std=c++20", "-fopenmp"] + [f"-I{d}" for d in own] + [f"-isystem{d}" for d in others]
+def compile_flags(settings, root):
+    """The build's include paths and -D definitions: its own folders as -I, all others as system headers, but for /usr/include,
+    which the compiler knows."""
+    definitions = [s for s in settings if s.startswith("-D") and s != "-D"]
+    folders = [s for s in settings if not s.startswith("-D")]
+    own = [d for d in folders if pathlib.Path(d).is_relative_to(root) and "site-packages" not in d]
+    others = [d for d in folders if d not in own and d != "/usr/include"]
+    return ["-std=c++20", "-fopenmp"] + definitions + [f"-I{d}" for d in own] + [f"-isystem{d}" for d in others]
