@@ -1,0 +1,305 @@
+"""train: three steps as the fixtures have them, restarts, the learning rate, evaluation, and what is exported."""
+
+import json
+
+import acceptance
+from acceptance import MODELS, MODELS_IN_DOUBLE, Case, fixture, meta, metrics, np, read_model, run, train_rows
+from acceptance import without_timing
+
+
+class Training(Case):
+    def train(self, model, rows, *flags, ranks=1, iterations=3, batch=4, lr=1e-3, load="--load-hf", **options):
+        """Trains in file order with a constant learning rate; returns the folder with log/ and hf/."""
+        folder = self.path("-run")
+        folder.mkdir()
+        if isinstance(rows, dict):
+            rows = self.file(rows)
+        source = model if not isinstance(model, str) else acceptance.DATA / model
+        words = ["train", load, source, "--data", rows, "--train-iters", iterations]
+        words += ["--global-batch-size", batch, "--lr", lr, "--log-dir", folder / "log", "--save-hf", folder / "hf"]
+        defaults = {"--lr-decay-style": "constant", "--adam-beta2": 0.95, "--weight-decay": 0.1}
+        for flag, value in defaults.items():
+            if flag not in flags:
+                words += [flag, value]
+        if "--shuffle" in flags:
+            flags = [flag for flag in flags if flag != "--shuffle"]
+        else:
+            words.append("--no-shuffle")
+        run(*words, *flags, ranks=ranks, **options)
+        return folder
+
+
+class ThreeSteps(Training):
+    def test_losses_norms_and_weights(self):
+        for model in MODELS:
+            expected = fixture(model)
+            rows = self.file(train_rows(expected))
+            clip = meta(model)["optimizer"]["clip_grad_norm"]
+            for ranks, micro in ((1, 1), (1, 2), (1, 4), (2, 1), (2, 2)):
+                with self.subTest(model=model, ranks=ranks, micro=micro):
+                    flags = ("--micro-batch-size", micro, "--clip-grad", clip)
+                    folder = self.train(model, rows, *flags, ranks=ranks)
+                    lines = metrics(folder / "log")
+                    self.assertEqual([line["iteration"] for line in lines], [1, 2, 3])
+                    norms = expected["train.grad_norm"].astype(np.float64)
+                    self.near([line["loss"] for line in lines], expected["train.loss"], 3e-5)
+                    self.near([line["grad_norm"] for line in lines] / norms, np.ones(3), 1e-4)
+                    self.assertEqual([line["lr"] for line in lines], [1e-3] * 3)
+                    distance = self.step3_distance(read_model(folder / "hf")[0], expected)
+                    self.assertTrue(self.within_step3(distance), f"{distance}")
+
+    def test_double_precision(self):
+        for model in MODELS_IN_DOUBLE:
+            expected = fixture(model, double=True)
+            rows = self.file(train_rows(expected))
+            clip = meta(model)["optimizer"]["clip_grad_norm"]
+            for ranks in (1, 2) if model == "llama" else (1,):
+                with self.subTest(model=model, ranks=ranks):
+                    flags = ("--micro-batch-size", 2, "--clip-grad", clip, "--fp64")
+                    folder = self.train(model, rows, *flags, ranks=ranks)
+                    lines = metrics(folder / "log")
+                    self.near([line["loss"] for line in lines], expected["train.loss"], 1e-10)
+                    self.near([line["grad_norm"] for line in lines], expected["train.grad_norm"], 1e-10)
+                    weights, entries = read_model(folder / "hf")
+                    self.assertEqual({entry["dtype"] for entry in entries.values()}, {"F64"})
+                    config = json.loads((folder / "hf" / "config.json").read_text())
+                    self.assertIn("float64", (config.get("dtype"), config.get("torch_dtype")))
+                    names = sorted(name[6:] for name in expected if name.startswith("step3."))
+                    self.assertEqual(sorted(weights), names)
+                    for name in names:
+                        self.near(weights[name], expected[f"step3.{name}"], 1e-10, name)
+
+    def test_wrong_optimizers_break_the_bounds(self):
+        expected = fixture("llama")
+        rows = self.file(train_rows(expected))
+        for wrong in (
+            ("--clip-grad", 0),
+            ("--weight-decay", 0),
+            ("--adam-beta2", 0.999),
+            ("--adam-eps", 1e-7),
+            ("--lr", 1.001e-3),
+        ):
+            with self.subTest(wrong=wrong):
+                flags, lr = (wrong, 1e-3) if wrong[0] != "--lr" else ((), wrong[1])
+                folder = self.train("llama", rows, "--micro-batch-size", 2, *flags, lr=lr)
+                self.assertFalse(self.within_step3(self.step3_distance(read_model(folder / "hf")[0], expected)))
+
+
+class Repeatability(Training):
+    flags = ("--shuffle", "--lr-decay-style", "cosine", "--lr-decay-iters", 8, "--lr-warmup-iters", 2)
+
+    def test_two_runs_are_bitwise_equal(self):
+        rows = self.file(train_rows(fixture("qwen2")))
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                runs = [self.train("qwen2", rows, *self.flags, ranks=ranks, iterations=4) for _ in range(2)]
+                lines = [without_timing(metrics(folder / "log")) for folder in runs]
+                self.assertEqual(lines[0], lines[1])
+                self.same_bits(*(read_model(folder / "hf")[0] for folder in runs))
+
+    def test_a_restart_goes_on_bit_for_bit(self):
+        rows = self.file(train_rows(fixture("llama")))
+        for ranks, flags in ((1, ()), (2, ()), (1, ("--bf16",)), (2, ("--bf16",))):
+            with self.subTest(ranks=ranks, flags=flags):
+                flags = (*self.flags, *flags)
+                whole_save, half_save, end_save = self.path("-whole"), self.path("-half"), self.path("-end")
+                whole = self.train("llama", rows, *flags, "--save", whole_save, ranks=ranks, iterations=4)
+                first = self.train("llama", rows, *flags, "--save", half_save, ranks=ranks, iterations=2)
+                again = (*flags, "--override-opt-param-scheduler", "--save", end_save)
+                second = self.train(half_save, rows, *again, ranks=ranks, iterations=4, load="--load")
+                lines = without_timing(metrics(first / "log")) + without_timing(metrics(second / "log"))
+                self.assertEqual(lines, without_timing(metrics(whole / "log")))
+                self.same_bits(read_model(second / "hf")[0], read_model(whole / "hf")[0])
+                # The checkpoints too: the main weights and both moments, which an exported bf16 copy would not show.
+                files = sorted(path.relative_to(whole_save) for path in whole_save.rglob("*.safetensors"))
+                self.assertTrue(files)
+                for file in files:
+                    self.same_bits(acceptance.read(end_save / file), acceptance.read(whole_save / file), file)
+
+    def test_the_whole_run_in_one_folder_of_checkpoints(self):
+        """Save every 2 of 4 iterations and restart into the same folder: the last checkpoint is taken."""
+        rows = self.file(train_rows(fixture("qwen3")))
+        save = self.path("-save")
+        whole = self.train("qwen3", rows, "--shuffle", iterations=5)
+        self.train("qwen3", rows, "--shuffle", "--save", save, "--save-interval", 2, iterations=4)
+        again = ("--shuffle", "--override-opt-param-scheduler", "--save", save)
+        rest = self.train(save, rows, *again, iterations=5, load="--load")
+        self.same_bits(read_model(rest / "hf")[0], read_model(whole / "hf")[0])
+        self.assertEqual([line["iteration"] for line in metrics(rest / "log")], [5])
+
+    def test_more_iterations_need_no_override_where_the_schedule_is_the_same(self):
+        """--train-iters counts those before the restart; here neither lr nor weight decay depends on it."""
+        rows = self.file(train_rows(fixture("qwen3")))
+        for flags in ((), ("--lr-decay-style", "cosine", "--lr-decay-iters", 8)):
+            with self.subTest(flags=flags):
+                save = self.path("-save")
+                self.train("qwen3", rows, *flags, "--save", save, iterations=1)
+                self.train(save, rows, *flags, iterations=2, load="--load")
+
+    def test_another_schedule_is_refused(self):
+        rows = self.file(train_rows(fixture("qwen3")))
+        save = self.path("-save")
+        self.train("qwen3", rows, "--save", save, iterations=1)
+        with self.assertRaisesRegex(AssertionError, "status 1[^0-9]"):
+            self.train(save, rows, iterations=2, lr=2e-3, load="--load")
+
+    def test_keep_last(self):
+        rows = self.file(train_rows(fixture("qwen3")))
+        save = self.path("-save")
+        self.train("qwen3", rows, "--save", save, "--save-interval", 1, "--keep-last", 2, iterations=4)
+        folders = sorted(path.name for path in save.iterdir() if path.is_dir())
+        self.assertEqual(len(folders), 2, folders)
+        self.assertTrue(folders[0].endswith("3") and folders[1].endswith("4"), folders)
+
+
+class Exported(Training):
+    def test_untrained_weights_are_bit_equal(self):
+        for model in MODELS:
+            for ranks in (1, 2) if model == "qwen3" else (1,):
+                with self.subTest(model=model, ranks=ranks):
+                    rows = train_rows(fixture(model))
+                    folder = self.train(model, rows, "--weight-decay", 0, ranks=ranks, iterations=1, lr=0)
+                    got, entries = read_model(folder / "hf")
+                    wanted, wanted_entries = read_model(acceptance.DATA / model)
+                    self.same_bits(got, wanted)
+                    for name, entry in wanted_entries.items():
+                        self.assertEqual(entries[name]["dtype"], entry["dtype"])
+
+    def test_bf16_weights_stay_bf16_and_bit_equal(self):
+        expected = fixture("qwen2")
+        source = self.model_copy("qwen2", change={"torch_dtype": "bfloat16"})
+        weights = read_model(source)[0]
+        acceptance.write(source / "model.safetensors", weights, {name: "BF16" for name in weights})
+        for precision in ("--bf16", None):
+            with self.subTest(precision=precision):
+                flags = [precision] if precision else []
+                folder = self.train(source, train_rows(expected), "--weight-decay", 0, *flags, iterations=1, lr=0)
+                got, entries = read_model(folder / "hf")
+                self.assertEqual({entry["dtype"] for entry in entries.values()}, {"BF16"})
+                self.same_bits(got, read_model(source)[0])
+
+    def test_the_exported_folder_loads_again(self):
+        """The fixture's loss after three steps, from the exported folder and from the checkpoint."""
+        for model in MODELS:
+            for config in ("config.json", "config_alt.json"):
+                with self.subTest(model=model, config=config):
+                    expected = fixture(model)
+                    save = self.path("-save")
+                    source = self.model_copy(model, config)
+                    flags = ("--micro-batch-size", 4, "--save", save)
+                    folder = self.train(source, train_rows(expected), *flags)
+                    data = acceptance.DATA / model / "expected.safetensors"
+                    got = self.score(folder / "hf", data)
+                    # One step's weights may differ by 1e-3 in single elements, which the loss shows only faintly.
+                    self.near(got["mean_loss"], expected["train.main_loss_after"], 1e-4)
+                    output = self.path(".safetensors")
+                    run("score", "--load", save, "--input", data, "--output", output)
+                    self.same_bits(acceptance.read(output), got)
+                    before = json.loads((source / "config.json").read_text())
+                    after = json.loads((folder / "hf" / "config.json").read_text())
+                    for key in ("architectures", "model_type", "vocab_size", "hidden_size", "eos_token_id"):
+                        self.assertEqual(after[key], before[key], key)
+
+    def test_export_into_an_older_sharded_folder(self):
+        """F8: nothing stale is referenced; what the folder then holds is the new model."""
+        rows = train_rows(fixture("qwen3"))
+        target = self.model_copy("qwen3")
+        source = acceptance.DATA / "llama"
+        run("train", "--load-hf", source, "--data", self.file(train_rows(fixture("llama"))), "--train-iters", 1,
+            "--lr", 0, "--weight-decay", 0, "--save-hf", target)  # fmt: skip
+        index = target / "model.safetensors.index.json"
+        if index.exists():
+            self.assertNotIn("model-00002-of-00002.safetensors", index.read_text())
+        wanted = self.score("llama", acceptance.DATA / "llama" / "expected.safetensors")
+        self.same_bits(self.score(target, acceptance.DATA / "llama" / "expected.safetensors"), wanted)
+        files = sorted(path.name for path in target.glob("*.safetensors"))
+        tensors = [name for file in files for name in acceptance.read_header(target / file)[0]]
+        self.assertEqual(sorted(tensors), sorted(read_model(source)[0]), "every tensor in one file, no stale shard")
+
+
+class WeightDecay(Training):
+    def test_matrices_only(self):
+        """L3: the decay alone, as the difference of two runs in double: lr x decay x w for matrices, 0 for the rest."""
+        rows = train_rows(fixture("qwen3"))
+        runs = [
+            read_model(self.train("qwen3", rows, "--fp64", "--weight-decay", decay, iterations=1) / "hf")[0]
+            for decay in (0, 0.5)
+        ]
+        before = read_model(acceptance.DATA / "qwen3")[0]
+        for name, weight in before.items():
+            decayed = 1e-3 * 0.5 * weight.astype(np.float64) if weight.ndim > 1 else np.zeros(weight.shape)
+            self.near(runs[0][name] - runs[1][name], decayed, 1e-12, name)
+
+
+class LearningRate(Training):
+    def test_warm_up_starts_at_zero(self):
+        rows = train_rows(fixture("llama"))
+        flags = ("--lr-warmup-iters", 4, "--lr-decay-iters", 10, "--micro-batch-size", 3)
+        folder = self.train("llama", rows, *flags, iterations=5, batch=3)
+        got = [line["lr"] for line in metrics(folder / "log")]
+        self.near(got, np.array([0, 0.25, 0.5, 0.75, 1]) * 1e-3, 1e-12)
+        first = self.train("llama", rows, *flags, iterations=1, batch=3)
+        self.same_bits(read_model(first / "hf")[0], read_model(acceptance.DATA / "llama")[0])
+        second = self.train("llama", rows, *flags, iterations=2, batch=3)
+        name = "lm_head.weight"
+        moved = read_model(second / "hf")[0][name] - read_model(acceptance.DATA / "llama")[0][name]
+        # Adam moves a weight by about the learning rate; weight decay adds little.
+        self.assertTrue(1e-4 < np.abs(moved).max() < 4e-4, np.abs(moved).max())
+
+    def test_decay_styles(self):
+        """OptimizerParamScheduler's curves by their definitions, in samples of 4 an iteration."""
+        rows = train_rows(fixture("qwen3"))
+        peak, low, warm, decay = 1e-3, 1e-4, 2, 6
+        position = np.arange(8)
+        progress = np.clip((position - warm) / (decay - warm), 0, 1)
+        curves = {
+            "linear": low + (1 - progress) * (peak - low),
+            "cosine": low + 0.5 * (np.cos(np.pi * progress) + 1) * (peak - low),
+            "inverse-square-root": np.maximum(low, peak * np.sqrt(warm) / np.sqrt(np.maximum(position, 1))),
+        }
+        for style, curve in curves.items():
+            with self.subTest(style=style):
+                curve = np.where(position < warm, peak * position / warm, curve)
+                curve = np.where(position > decay, low, curve)
+                flags = ("--lr-decay-style", style, "--lr-decay-iters", decay, "--lr-warmup-iters", warm)
+                folder = self.train("qwen3", rows, *flags, "--min-lr", low, "--micro-batch-size", 4, iterations=8)
+                self.near([line["lr"] for line in metrics(folder / "log")], curve, 1e-12, style)
+
+    def test_no_warm_up_starts_at_the_peak(self):
+        rows = train_rows(fixture("qwen3"))
+        folder = self.train("qwen3", rows, "--lr-decay-style", "linear", "--lr-decay-iters", 4, iterations=6)
+        got = [line["lr"] for line in metrics(folder / "log")]
+        self.near(got, np.array([1, 0.75, 0.5, 0.25, 0, 0]) * 1e-3, 1e-12)
+
+    def test_nothing_counted_leaves_the_weights(self):
+        """A4: all masked, weight decay 0: nothing moves, nothing is NaN, on one rank and on two."""
+        rows = train_rows(fixture("qwen2"))
+        rows["loss_mask"] = 0 * rows["loss_mask"]
+        folder = self.train("qwen2", rows, "--weight-decay", 0, iterations=2, ranks=2)
+        self.same_bits(read_model(folder / "hf")[0], read_model(acceptance.DATA / "qwen2")[0])
+        for line in metrics(folder / "log"):
+            self.assertTrue(line["loss"] in (0, None) and not line["grad_norm"], line)
+
+
+class Evaluation(Training):
+    def test_before_and_after(self):
+        expected = fixture("llama")
+        held_out = self.file({name: expected[name] for name in ("input_ids", "labels", "loss_mask")})
+        flags = ("--eval-data", held_out, "--eval-interval", 2, "--eval-iters", 1, "--micro-batch-size", 2)
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                folder = self.train("llama", train_rows(expected), *flags, ranks=ranks)
+                losses = {
+                    line["iteration"]: line["eval_loss"]
+                    for line in metrics(folder / "log")
+                    if line.get("eval_loss") is not None
+                }
+                self.assertEqual(sorted(losses), [0, 2, 3])
+                self.near([losses[0]], expected["mean_loss"], 1e-5)
+                self.near([losses[3]], expected["train.main_loss_after"], 1e-4)
+                distance = self.step3_distance(read_model(folder / "hf")[0], expected)
+                self.assertTrue(self.within_step3(distance), "evaluation leaves training as it is")
+
+
+if __name__ == "__main__":
+    acceptance.main()
