@@ -25,6 +25,7 @@ function(mgfl_add_mpi_program name)
   target_link_libraries(test_mpi_${name} PRIVATE mgfl::mgfl mgfl_warnings doctest::doctest MPI::MPI_CXX mgfl_openmp)
   target_compile_definitions(test_mpi_${name} PRIVATE MGFL_TEST_DATA="${MGFL_TEST_DATA}")
   set_target_properties(test_mpi_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_precompile_headers(test_mpi_${name} REUSE_FROM mgfl)
 endfunction()
 
 function(mgfl_add_mpi_test name)
