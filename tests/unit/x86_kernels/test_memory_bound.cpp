@@ -107,7 +107,8 @@ TEST_CASE("x86 swiglu at extreme gates") {
 }
 
 TEST_CASE("x86 linear_weight_grad sums in fp32") {
-  const Case& dtype = cases[1];  // the others are ATen's
+  const Case& dtype = cases[1];                    // the others are ATen's
+  constexpr bool exact = MGFL_X86_ISA_LEVEL >= 3;  // below, bf16 is ATen's, too
   for (const std::int64_t tokens : {1, 2, 37, 300})
     for (const auto& [out, in] :
          {std::pair<std::int64_t, std::int64_t>{1, 1}, {8, 32}, {13, 47}, {40, 70}, {270, 33}}) {
@@ -118,7 +119,7 @@ TEST_CASE("x86 linear_weight_grad sums in fp32") {
             Random random(40);
             Tensor dy = random.tensor({tokens, out}, dtype.d), x = random.tensor({tokens, in}, dtype.d);
             Tensor grad = random.tensor({out, in}, dtype.m);
-            if (kernel == original<targets::linear_weight_grad>) {
+            if (exact && kernel == original<targets::linear_weight_grad>) {
               dy = dy.to(at::kFloat);  // the original rounds its product to bf16
               x = x.to(at::kFloat);
             }
@@ -152,6 +153,7 @@ TEST_CASE("x86 qk_norm_rotary and its backward") {
          {Shape{3, 3, 64, 32}, Shape{1, 1, 8, 4}, Shape{2, 2, 24, 7}, Shape{1, 4, 80, 20}, Shape{2, 1, 2, 1}})
       for (const std::int64_t tokens : {1, 70})
         for (const int norms : {0, 2, 3}) {
+          if (dtype.tolerance == 0 && (tokens > 1 || head_dim > 8)) continue;
           CAPTURE(c10::toString(dtype.d));
           CAPTURE(head_dim);
           CAPTURE(tokens);
