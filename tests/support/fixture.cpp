@@ -1,5 +1,6 @@
 #include "tests/support/fixture.hpp"
 
+#include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
 
 namespace mgfl::test {
@@ -18,6 +19,9 @@ Batch rows(const Tensor& ids, const Tensor& labels, const Tensor& mask) {
 }
 
 }  // namespace
+
+Fixture::Fixture(const std::string& name)
+    : folder(concat(MGFL_TEST_DATA, "/", name)), expected(concat(folder, "/expected.safetensors")) {}
 
 Batch Fixture::batch(const std::string& prefix, std::int64_t first_row, std::int64_t last_row) const {
   const auto length = expected.shape(prefix + "input_ids").back();

@@ -11,8 +11,7 @@ namespace mgfl::test {
 
 /// tests/data/NAME: config.json, weights, expected.safetensors and, for most, expected64.safetensors.
 struct Fixture {
-  explicit Fixture(const std::string& name)
-      : folder(std::string(MGFL_TEST_DATA) + "/" + name), expected(folder + "/expected.safetensors") {}
+  explicit Fixture(const std::string& name);
 
   /// Rows of tensors PREFIX + {input_ids, labels, loss_mask} as sequences of equal length.
   Batch batch(const std::string& prefix = "", std::int64_t first_row = 0, std::int64_t last_row = -1) const;
