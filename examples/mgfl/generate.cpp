@@ -24,7 +24,7 @@ template <class P, class C>
 int generate(const GenerateOptions& options, Rank<C>& rank) {
   auto config = engine_config(options.batch);
   config.forward_only = true;
-  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed), config, {}, constant_schedule(0), rank.context());
+  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {}, constant_schedule(0), rank.context());
   engine.initialize();
 
   const auto prompts = read_token_file(options.input, "").batch;

@@ -365,7 +365,7 @@ class Parser {
         help += " (default: " + flag.initial + ")";
       auto* option = app_.add_option(flag.shown(), cells_[i].values, help);
       option->type_name(flag.value)->group(flag.group);
-      if (flag.arity == Arity::one) option->expected(1)->multi_option_policy(last);
+      if (flag.arity == Arity::one) option->expected(1)->allow_extra_args(false)->multi_option_policy(last);
     }
     const char* group = "Configuration";
     app_.add_option("--config", config_, "TOML file with the same keys (lr = 1e-4); flags win over it")

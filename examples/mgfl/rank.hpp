@@ -35,9 +35,11 @@ int with_precision(const PrecisionOptions& options, Command&& command) {
 }
 
 /// Model source of the flags. A checkpoint of ours is a Hugging Face folder as well; the newest complete one counts.
-inline ModelConfig model_config(const ModelSource& source, std::int64_t seed) {
-  const auto folder = source.load.empty() ? source.load_hf : checkpoint::load(source.load).folder().string();
-  return {folder, source.init_from, static_cast<std::uint64_t>(seed)};
+inline ModelConfig model_config(const ModelSource& source, std::int64_t seed, int rank) {
+  if (source.load.empty()) return {source.load_hf, source.init_from, static_cast<std::uint64_t>(seed)};
+  const auto found = checkpoint::load(source.load);
+  if (!found.note().empty()) log_warning(rank, found.note());
+  return {found.folder().string(), "", static_cast<std::uint64_t>(seed)};
 }
 
 inline EngineConfig engine_config(const BatchOptions& batch) {

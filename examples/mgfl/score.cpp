@@ -30,12 +30,12 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
   auto config = engine_config(options.batch);
   config.forward_only = !options.grads;
   config.calculate_entropy = true;
-  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed), config, {}, constant_schedule(0), rank.context());
+  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {}, constant_schedule(0), rank.context());
   engine.initialize();
 
   auto file = read_token_file(options.input, options.prefix);
   auto& batch = file.batch;
-  if (options.temperature != 1.0) batch.temperature = zeros({batch.num_tokens()}, at::kFloat).fill_(options.temperature);
+  if (options.temperature != 1.0) batch.temperature = zeros({batch.num_tokens()}, at::kDouble).fill_(options.temperature);
   validate(batch, engine.config().vocab_size);
 
   const auto [first, last] = share_of(batch.num_sequences(), rank.world);

@@ -55,6 +55,9 @@ void places_of_rows(const Reader& reader, const Tensor& mask, std::int64_t rows,
     std::int64_t begin = 0, end = length;
     if (flags) {
       const auto* row = flags + r * length;
+      for (std::int64_t t = 0; t < length; ++t)
+        check_user(row[t] == 0 || row[t] == 1, reader.path(), ": tensor '", reader.prefix(), "attention_mask' is ", row[t],
+                   " in row ", r, " at position ", t, "; it must be 1 for tokens and 0 for padding.");
       while (begin < length && row[begin] == 0) ++begin;
       while (end > begin && row[end - 1] == 0) --end;
       for (auto t = begin; t < end; ++t)

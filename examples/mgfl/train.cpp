@@ -1,6 +1,11 @@
 // `mgfl train`: trains a model on token data, evaluates, saves, and goes on where it stopped.
+#include <cerrno>
 #include <csignal>
+#include <cstring>
+#include <filesystem>
 #include <iostream>
+
+#include <unistd.h>
 
 #include "examples/mgfl/commands.hpp"
 #include "examples/mgfl/metrics.hpp"
@@ -62,6 +67,17 @@ optimizer::OptimizerConfig optimizer_config(const TrainOptions& options) {
   return config;
 }
 
+/// UserError unless `place` is a folder that can be written to, or can be made one. Leaves nothing behind.
+void check_can_become_folder(const char* flag, const std::filesystem::path& place) {
+  auto existing = std::filesystem::absolute(place);
+  std::error_code ignored;
+  while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
+  check_user(std::filesystem::is_directory(existing, ignored), flag, " ", place.string(), ": ", existing.string(),
+             " is not a folder; choose another place.");
+  check_user(access(existing.c_str(), W_OK | X_OK) == 0, flag, " ", place.string(), ": ", existing.string(),
+             " cannot be written to (", std::strerror(errno), ").");
+}
+
 /// One training run on one rank.
 template <class P, class C>
 class Run {
@@ -75,8 +91,10 @@ class Run {
                 scheduler_config(options, global_batch_size_), rank.context()) {}
 
   int operator()() {
+    check_places();
     engine_.initialize();
     if (checkpoint_) {
+      if (!checkpoint_->note().empty()) log_warning(rank_.world.rank(), checkpoint_->note());
       position_ = checkpoint::load_training_state(engine_, *checkpoint_);
       checkpoint_.reset();
     }
@@ -113,9 +131,18 @@ class Run {
   }
 
  private:
+  /// What cannot be written is found out before the training, not after it.
+  void check_places() {
+    if (rank_.is_first())
+      for (const auto& [flag, place] : {std::pair("--save", options_.save), std::pair("--save-hf", options_.save_hf),
+                                        std::pair("--log-dir", options_.log_dir)})
+        if (!place.empty()) check_can_become_folder(flag, place);
+    rank_.world.barrier();
+  }
+
   ModelConfig source() const {
     if (checkpoint_) return {checkpoint_->folder().string(), "", static_cast<std::uint64_t>(options_.seed)};
-    return model_config(options_.model, options_.seed);
+    return model_config(options_.model, options_.seed, rank_.world.rank());
   }
 
   void open_datasets() {

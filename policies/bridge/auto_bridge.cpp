@@ -118,8 +118,7 @@ void AutoBridge::export_weights(const fs::path& folder, std::span<const ParamRef
     const auto found = tensors.find(name);
     check_run(found != tensors.end(), folder.string(), ": the source's tensor \"", name,
               "\" is none of the model's");
-    const at::ScalarType own =
-        weights_ ? weights_->dtype(name) : config_.dtype.value_or(found->second.view.scalar_type());
+    const at::ScalarType own = export_dtype(name).value_or(found->second.view.scalar_type());
     specs.push_back({name, dtype.value_or(own), found->second.shape});
     has_config_dtype = has_config_dtype || config_.dtype == specs.back().dtype;
   }

@@ -44,6 +44,11 @@ class AutoBridge {
   /// The text of a config.json for weights of that dtype.
   std::string config_json(at::ScalarType dtype) const { return export_hf_config(config_, dtype); }
 
+  /// The dtype in which an export stores this tensor: the source's, or the config's; none where neither says one.
+  std::optional<at::ScalarType> export_dtype(const std::string& name) const {
+    return weights_ ? std::optional(weights_->dtype(name)) : config_.dtype;
+  }
+
   /// As the free function, from the folder this bridge was made of. UserError when it has no weights.
   void load_weights(std::span<const ParamRef> params) const;
 

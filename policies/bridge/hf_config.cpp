@@ -266,6 +266,7 @@ void read_heads(const Fields& fields, const Architecture& architecture, Transfor
     fields.fail("\"num_key_value_heads\" is ", config.num_query_groups,
                 ", which does not divide num_attention_heads ", heads);
   if (const auto head_dim = fields.integer("head_dim")) {
+    if (*head_dim < 1) fields.fail("\"head_dim\" is ", *head_dim, ", expected 1 or more");
     config.kv_channels = *head_dim;
   } else if (architecture.head_dim != 0) {
     config.kv_channels = architecture.head_dim;

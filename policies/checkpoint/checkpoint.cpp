@@ -101,10 +101,22 @@ std::string check_file(const fs::path& folder, const Json& entry) {
 void write_group(const fs::path& file, const FileGroup& group) {
   std::vector<TensorSpec> specs;
   for (const NamedTensor& tensor : group.tensors)
-    specs.push_back({tensor.name, tensor.values.scalar_type(), tensor.shape});
+    specs.push_back({tensor.name, tensor.dtype.value_or(tensor.values.scalar_type()), tensor.shape});
   SafetensorsWriter writer(file, specs);
   for (const NamedTensor& tensor : group.tensors) writer.write(tensor.name, tensor.values);
   writer.finish();
+}
+
+// The mark of the last save names another iteration than the newest complete one: say so, never fall back in silence.
+std::string note_about(const fs::path& dir, std::int64_t newest) {
+  std::error_code ignored;
+  const fs::path mark = dir / kLatest;
+  if (!fs::exists(mark, ignored)) return concat(mark.string(), " is missing; going on from iteration ", newest);
+  std::string text = bridge::read_text(mark).substr(0, 24);
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  if (text == std::to_string(newest)) return "";
+  return concat(mark.string(), " says \"", text, "\", but the newest complete checkpoint is of iteration ", newest,
+                "; going on from that one");
 }
 
 }  // namespace
@@ -194,6 +206,7 @@ Checkpoint load(const fs::path& dir, std::optional<std::int64_t> iteration) {
              join(found));
   Checkpoint checkpoint;
   checkpoint.iteration_ = iteration.value_or(found.back());
+  if (!iteration) checkpoint.note_ = note_about(dir, found.back());
   checkpoint.folder_ = dir / folder_name(checkpoint.iteration_);
   const fs::path file = checkpoint.folder_ / kManifest;
   const Json manifest = bridge::read_json(file);

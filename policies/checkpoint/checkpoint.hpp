@@ -21,6 +21,7 @@ struct NamedTensor {
   std::string name;
   std::vector<std::int64_t> shape;
   Tensor values;
+  std::optional<at::ScalarType> dtype = std::nullopt;  // in the file; none: that of `values`
 };
 
 /// One file of a checkpoint, and what goes into it.
@@ -42,6 +43,8 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   /// The text given to save().
   const std::string& state() const { return state_; }
+  /// What people should know: that a newer checkpoint was expected and is not there, or not whole. Mostly empty.
+  const std::string& note() const { return note_; }
 
   bool has(const std::string& name) const;
   /// A tensor by its name, from whichever file holds it; a view that lives as long as this object. UserError
@@ -54,7 +57,7 @@ class Checkpoint {
 
   std::int64_t iteration_ = 0;
   std::filesystem::path folder_;
-  std::string state_;
+  std::string state_, note_;
   std::vector<SafetensorsFile> files_;
 };
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mgfl/base/error.hpp"
+#include "policies/bridge/hf_tensors.hpp"
 #include "policies/bridge/json.hpp"
 
 namespace mgfl::checkpoint {
@@ -71,44 +72,49 @@ TrainingState from_json(const ordered_json& json) {
   return state;
 }
 
-/// Where the model's weights are rounded copies of main weights.
-bool rounds(const optimizer::ParamBuffer& buffer) {
-  return buffer.values.scalar_type() != buffer.main_params.scalar_type();
-}
-
-void load_flat(const Checkpoint& checkpoint, const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
-               const Tensor& flat, const std::string& prefix) {
-  for (const auto& [name, shape, view] : named_parts(config, buffer, flat, prefix)) {
-    const auto saved = checkpoint.tensor(name);
-    check_user(saved.scalar_type() == view.scalar_type(), checkpoint.folder().string(), ": tensor '", name, "' has dtype ",
-               c10::toString(saved.scalar_type()), ", but this run keeps it in ", c10::toString(view.scalar_type()),
-               "; go on with the precision that the checkpoint was trained in.");
-    check_user(saved.sizes() == at::IntArrayRef(shape), checkpoint.folder().string(), ": tensor '", name, "' has shape [",
-               join(saved.sizes()), "], expected [", join(shape), "].");
-    view.copy_(saved.view(view.sizes()));
-  }
+/// The saved tensor that goes into a view of ours, checked.
+Tensor saved_tensor(const Checkpoint& checkpoint, const NamedTensor& part, const std::string& name) {
+  const auto saved = checkpoint.tensor(name);
+  check_user(saved.scalar_type() == part.values.scalar_type(), checkpoint.folder().string(), ": tensor '", name,
+             "' has dtype ", c10::toString(saved.scalar_type()), ", but this run keeps it in ",
+             c10::toString(part.values.scalar_type()), "; go on with the precision that the checkpoint was trained in.");
+  check_user(saved.sizes() == at::IntArrayRef(part.shape), checkpoint.folder().string(), ": tensor '", name,
+             "' has shape [", join(saved.sizes()), "], expected [", join(part.shape), "].");
+  return saved;
 }
 
 }  // namespace
 
-void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const std::string& config_json,
-                           const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
-                           const optimizer::AdamW& adamw, int keep_last) {
-  std::vector<FileGroup> groups{{"model.safetensors", named_parts(config, buffer, buffer.values, "")}};
-  if (rounds(buffer))
-    groups.push_back({"main_params.safetensors", named_parts(config, buffer, buffer.main_params, "main_params.")});
+void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const bridge::AutoBridge& bridge,
+                           const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw, int keep_last) {
+  const auto& config = bridge.config();
+  FileGroup weights{"model.safetensors", named_parts(config, buffer, buffer.main_params, "")};
+  FileGroup main{"main_params.safetensors", {}};
+  for (auto& part : weights.tensors) {
+    part.dtype = bridge.export_dtype(part.name);
+    if (part.dtype && *part.dtype != part.values.scalar_type())
+      main.tensors.push_back({"main_params." + part.name, part.shape, part.values});
+  }
+  std::vector<FileGroup> groups{std::move(weights)};
+  if (!main.tensors.empty()) groups.push_back(std::move(main));
   groups.push_back({"exp_avg.safetensors", named_parts(config, buffer, adamw.exp_avg, "exp_avg.")});
   groups.push_back({"exp_avg_sq.safetensors", named_parts(config, buffer, adamw.exp_avg_sq, "exp_avg_sq.")});
-  const std::vector<TextFile> texts{{"config.json", config_json}};
+  const std::vector<TextFile> texts{
+      {"config.json", bridge.config_json(groups[0].tensors[0].dtype.value_or(buffer.main_params.scalar_type()))}};
   save(dir, state.position.iteration, groups, to_json(state).dump(1), keep_last, texts);
 }
 
 TrainingState load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                                     optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw) {
-  load_flat(checkpoint, config, buffer, buffer.values, "");
-  if (rounds(buffer)) load_flat(checkpoint, config, buffer, buffer.main_params, "main_params.");
-  load_flat(checkpoint, config, buffer, adamw.exp_avg, "exp_avg.");
-  load_flat(checkpoint, config, buffer, adamw.exp_avg_sq, "exp_avg_sq.");
+  for (const auto& part : named_parts(config, buffer, buffer.main_params, "")) {
+    const auto main = "main_params." + part.name;
+    part.values.copy_(
+        saved_tensor(checkpoint, part, checkpoint.has(main) ? main : part.name).view(part.values.sizes()));
+  }
+  buffer.values.copy_(buffer.main_params);
+  for (const auto& [flat, prefix] : {std::pair(adamw.exp_avg, "exp_avg."), std::pair(adamw.exp_avg_sq, "exp_avg_sq.")})
+    for (const auto& part : named_parts(config, buffer, flat, prefix))
+      part.values.copy_(saved_tensor(checkpoint, part, part.name).view(part.values.sizes()));
   const auto file = (checkpoint.folder() / "state.json").string();
   try {
     return from_json(bridge::parse_json(checkpoint.state(), file));

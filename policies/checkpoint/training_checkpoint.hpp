@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "policies/bridge/hf_tensors.hpp"
+#include "policies/bridge/auto_bridge.hpp"
 #include "policies/checkpoint/checkpoint.hpp"
 #include "policies/optimizer/adamw.hpp"
 #include "policies/optimizer/grad_scaler.hpp"
@@ -31,10 +31,10 @@ struct TrainingState {
   scheduler::OptimizerParamSchedulerState scheduler;
 };
 
-/// One process writes the whole state; `config_json` is the model's, in Hugging Face's form.
-void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const std::string& config_json,
-                           const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
-                           const optimizer::AdamW& adamw, int keep_last);
+/// One process writes the whole state. Weights have the dtypes that an export would give them, so that a run that goes on
+/// exports as the first one would have; main weights are kept beside them wherever that loses bits.
+void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const bridge::AutoBridge& bridge,
+                           const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw, int keep_last);
 
 /// Restores main weights, rounded weights and Adam's moments, and returns the rest. UserError naming folder and tensor where the
 /// checkpoint holds no training state, or one of another precision.
@@ -49,8 +49,7 @@ void save_training_state(Engine& engine, const std::filesystem::path& dir, const
     save_training_tensors(dir,
                           {position, engine.optimizer().inner().updates, engine.optimizer().scaler_state(),
                            engine.lr_scheduler().state()},
-                          engine.bridge().config_json(Engine::precision::model_dtype), engine.config(),
-                          engine.param_buffer(), engine.optimizer().inner(), static_cast<int>(keep_last));
+                          engine.bridge(), engine.param_buffer(), engine.optimizer().inner(), static_cast<int>(keep_last));
   engine.context().world->barrier();
 }
 

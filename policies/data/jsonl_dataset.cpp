@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -85,14 +86,22 @@ std::vector<float> mask_values(const Json& list) {
 // Reads one line; errors are the rest of a sentence that begins with the file and the line.
 Sample parse(std::string_view text) {
   Json line;
+  std::set<std::string> keys;
+  std::string repeated;
+  const auto note_key = [&](int depth, Json::parse_event_t event, Json& key) {
+    if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(key.get<std::string>()).second)
+      repeated = key.get<std::string>();
+    return true;
+  };
   try {
-    line = Json::parse(text);
+    line = Json::parse(text, note_key);
   } catch (const Json::exception& error) {
     const std::string_view detail = error.what();
     const std::size_t from = detail.find("] ");
     throw UserError(concat("is not valid JSON: ", from == detail.npos ? detail : detail.substr(from + 2)));
   }
   check_user(line.is_object(), "is not a JSON object");
+  check_user(repeated.empty(), "has the key \"", repeated, "\" twice; keep one");
   for (const auto& [key, value] : line.items()) check_key(key);
   check_user(line.contains("input_ids"), "has no \"input_ids\"");
   auto ids = whole_numbers(line["input_ids"], "input_ids", false);

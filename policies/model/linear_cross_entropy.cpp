@@ -19,7 +19,7 @@ at::ScalarType statistics_dtype(const Tensor& hidden) {
 /// 1 / temperature of every token; the floor is verl's.
 Tensor logit_scale(const Batch& batch, at::ScalarType dtype) {
   if (!batch.temperature.defined()) return zeros({batch.num_tokens()}, dtype).fill_(1.0);
-  return batch.temperature.to(dtype).clamp_min(1e-8).reciprocal();
+  return batch.temperature.clamp_min(1e-8).reciprocal().to(dtype);
 }
 
 /// What all three passes share: chunk buffers and the batch's per-token inputs.

@@ -178,14 +178,17 @@ void OptimizerParamScheduler::load_state(const OptimizerParamSchedulerState& sav
   take("max_lr", &Config::max_lr);
   take("min_lr", &Config::min_lr);
   take("lr_warmup_steps", &Config::lr_warmup_steps);
-  take("lr_decay_steps", &Config::lr_decay_steps);
   take("lr_decay_style", &Config::lr_decay_style);
   take("start_wd", &Config::start_wd);
   take("end_wd", &Config::end_wd);
-  take("wd_incr_steps", &Config::wd_incr_steps);
   take("wd_incr_style", &Config::wd_incr_style);
-  take("lr_wsd_decay_steps", &Config::lr_wsd_decay_steps);
-  take("lr_wsd_decay_style", &Config::lr_wsd_decay_style);
+  // Lengths count only where a style looks at them: a constant rate may go on for longer than it was first told.
+  if (merged.lr_decay_style != LrDecayStyle::constant) take("lr_decay_steps", &Config::lr_decay_steps);
+  if (merged.wd_incr_style != WdIncrStyle::constant) take("wd_incr_steps", &Config::wd_incr_steps);
+  if (merged.lr_decay_style == LrDecayStyle::wsd) {
+    take("lr_wsd_decay_steps", &Config::lr_wsd_decay_steps);
+    take("lr_wsd_decay_style", &Config::lr_wsd_decay_style);
+  }
   check_config(merged);
   config_ = merged;
   num_steps_ = saved.num_steps;

@@ -1,5 +1,8 @@
 #include "mgfl/engine/batch.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "mgfl/base/error.hpp"
 
 namespace mgfl {
@@ -34,9 +37,13 @@ void validate(const Batch& batch, std::int64_t vocab_size) {
   check_tensor(batch.labels, at::kLong, tokens, "labels");
   check_tensor(batch.loss_mask, at::kFloat, tokens, "loss_mask");
   if (batch.position_ids.defined()) check_tensor(batch.position_ids, at::kLong, tokens, "position_ids");
-  if (batch.temperature.defined()) check_tensor(batch.temperature, at::kFloat, tokens, "temperature");
+  if (batch.temperature.defined()) check_tensor(batch.temperature, at::kDouble, tokens, "temperature");
   validate_borders(batch);
 
+  const auto* mask = batch.loss_mask.const_data_ptr<float>();
+  for (std::int64_t t = 0; t < tokens; ++t)
+    check_user(mask[t] >= 0 && std::isfinite(mask[t]), "loss_mask is ", mask[t], " at position ", t,
+               "; it must be a finite number of 0 or more.");
   const auto* ids = batch.input_ids.const_data_ptr<std::int64_t>();
   const auto* labels = batch.labels.const_data_ptr<std::int64_t>();
   for (std::int64_t t = 0; t < tokens; ++t) {

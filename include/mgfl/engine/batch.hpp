@@ -19,7 +19,7 @@ struct Batch {
   Tensor loss_mask;     // fp32 [tokens]: weight of the position in the loss
   Tensor cu_seqlens;    // int32 [sequences + 1], from 0 to tokens
   Tensor position_ids;  // int64 [tokens]; undefined: 0, 1, ... in each sequence
-  Tensor temperature;   // fp32 [tokens]; undefined: 1
+  Tensor temperature;   // fp64 [tokens]; undefined: 1
 
   std::int64_t num_tokens() const { return input_ids.defined() ? input_ids.numel() : 0; }
   std::int64_t num_sequences() const { return cu_seqlens.defined() ? cu_seqlens.numel() - 1 : 0; }
