@@ -157,7 +157,7 @@ class Variants(Case):
         self.agrees("llama", {"head_dim": 16}, wide)
 
     def test_random_weights_take_the_configs_shapes(self):
-        """--init-from: Qwen3 without head_dim means 128, Llama hidden / heads; one seed, one set of weights."""
+        """--init-from: Qwen3 without head_dim means 128, Llama hidden / heads; one seed, equal weights."""
         ids = {"input_ids": fixture("llama")["train.input_ids"].reshape(12, -1)}
         for model, heads, head_dim in (("qwen3", 4, 128), ("llama", 6, 8)):
             config = self.model_copy(model, change={"head_dim": ...}) / "config.json"
