@@ -1,6 +1,6 @@
-"""What the acceptance tests share: running the program, safetensors by its description, the fixtures, the bounds.
+"""What the acceptance tests share: running the program, safetensors files, the fixtures and their bounds.
 
-Each test program is called as `test_X.py PROGRAM DATA [MPIEXEC...]`. Nothing here shares code with the program.
+Test programs are called as `test_X.py PROGRAM DATA [MPIEXEC...]`. Nothing here shares code with the program.
 """
 
 import json
@@ -132,9 +132,7 @@ def meta(model):
 
 def train_rows(expected):
     """The rows of the three steps of four sequences, as one data file has them."""
-    return {
-        name: expected[f"train.{name}"].reshape(12, -1) for name in ("input_ids", "labels", "loss_mask")
-    }
+    return {name: expected[f"train.{name}"].reshape(12, -1) for name in ("input_ids", "labels", "loss_mask")}
 
 
 def log_softmax(logits):
@@ -156,9 +154,8 @@ class Result:
         self.arguments, self.status, self.out, self.err = arguments, status, out, err
 
     def __str__(self):
-        return (
-            f"{' '.join(map(str, self.arguments))}\nstatus {self.status}\n--- out\n{self.out}--- err\n{self.err}"
-        )
+        words = " ".join(map(str, self.arguments))
+        return f"{words}\nstatus {self.status}\n--- out\n{self.out}--- err\n{self.err}"
 
 
 def environment(extra=None):
@@ -279,7 +276,7 @@ class Case(unittest.TestCase):
         self.near(got["grad_norm"], [norm], 1e-4 * norm, f"{what} grad_norm")
 
     def step3_distance(self, weights, expected):
-        """What the weights after three steps are judged by: (99 % point, largest, largest median of a tensor)."""
+        """What judges the weights after three steps: (99 % point, largest, largest median of a tensor)."""
         names = sorted(name[len("step3.") :] for name in expected if name.startswith("step3."))
         self.assertEqual(sorted(weights), names)
         differences = {

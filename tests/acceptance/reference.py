@@ -1,6 +1,6 @@
 """The dense decoder written out in numpy and float64: what the variants of a config must give.
 
-Follows the models' published definitions (Llama, Mistral, Qwen2, Qwen3), one sequence at a time, forward only.
+Follows the published definitions (Llama, Mistral, Qwen2, Qwen3), one sequence at a time, forward only.
 """
 
 import math
@@ -9,7 +9,7 @@ from acceptance import np
 
 
 def inverse_frequencies(config, head_dim):
-    """(inverse frequencies [head_dim / 2], factor on cos and sin) for rope types default, linear, llama3 and yarn."""
+    """(inverse frequencies [head_dim / 2], factor on cos and sin): default, linear, llama3 and yarn."""
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -36,7 +36,9 @@ def inverse_frequencies(config, head_dim):
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, head_dim - 1)
         ramp = np.clip((np.arange(head_dim // 2) - first) / max(last - first, 0.001), 0, 1)
-        return (1 - ramp) * plain + ramp * plain / factor, rope.get("attention_factor") or 0.1 * math.log(factor) + 1
+        return (1 - ramp) * plain + ramp * plain / factor, rope.get("attention_factor") or 0.1 * math.log(
+            factor
+        ) + 1
     raise ValueError(kind)
 
 
@@ -58,7 +60,9 @@ def logits(config, weights, ids):
     weights = {name: tensor.astype(np.float64) for name, tensor in weights.items()}
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
-    head_dim = config.get("head_dim") or (128 if config["model_type"] == "qwen3" else config["hidden_size"] // heads)
+    head_dim = config.get("head_dim") or (
+        128 if config["model_type"] == "qwen3" else config["hidden_size"] // heads
+    )
     length = len(ids)
     position = np.arange(length)
     frequencies, scale = inverse_frequencies(config, head_dim)
@@ -96,6 +100,8 @@ def logits(config, weights, ids):
         hidden = hidden + linear(mixed, name + "self_attn.o_proj")
         x = norm(hidden, name + "post_attention_layernorm.weight")
         gate = linear(x, name + "mlp.gate_proj")
-        hidden = hidden + linear(gate / (1 + np.exp(-gate)) * linear(x, name + "mlp.up_proj"), name + "mlp.down_proj")
+        hidden = hidden + linear(
+            gate / (1 + np.exp(-gate)) * linear(x, name + "mlp.up_proj"), name + "mlp.down_proj"
+        )
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
     return norm(hidden, "model.norm.weight") @ head.T

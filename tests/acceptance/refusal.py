@@ -1,4 +1,4 @@
-"""How the tests of wrong input judge: status 1 (2 for failures while running), one sentence, nothing left behind."""
+"""How the tests of wrong input judge: status 1 (2 while running), one sentence, nothing left behind."""
 
 import re
 import shutil
@@ -25,7 +25,16 @@ class Refusal(Case):
             self.assertEqual(len(lines), 1, f"one line\n{result}")
         for pattern in patterns:
             self.assertRegex(messages[0], re.compile(pattern, re.IGNORECASE), f"\n{result}")
-        for trace in ("terminate called", "what():", "frame #", "Exception raised from", "c10::", "Aborted", ".cpp:", "enforce fail"):
+        for trace in (
+            "terminate called",
+            "what():",
+            "frame #",
+            "Exception raised from",
+            "c10::",
+            "Aborted",
+            ".cpp:",
+            "enforce fail",
+        ):
             self.assertNotIn(trace, result.err, f"\n{result}")
         left = [str(path.relative_to(self.out)) for path in self.out.rglob("*")]
         self.assertEqual(left, [], f"left behind\n{result}")
@@ -37,7 +46,16 @@ class Refusal(Case):
         source = self.main if source is None else source
         source = self.file(source) if isinstance(source, dict) else source
         model = model or acceptance.DATA / "llama"
-        words = ("score", "--load-hf", model, "--input", source, "--output", self.out / "o.safetensors", *flags)
+        words = (
+            "score",
+            "--load-hf",
+            model,
+            "--input",
+            source,
+            "--output",
+            self.out / "o.safetensors",
+            *flags,
+        )
         self.refused(words, *patterns, **options)
 
     def train_refused(self, *patterns, data=None, load="--load-hf", source=None, flags=(), **options):

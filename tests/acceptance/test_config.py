@@ -9,7 +9,7 @@ from acceptance import MODELS_IN_DOUBLE, Case, fixture, np, read_model, run
 
 class Variants(Case):
     def agrees(self, model, change=None, weights=None, config="config.json", means=None, differs=True):
-        """The program in double equals the reference for a changed config; means: what the change amounts to."""
+        """The program in double equals the reference; means: what the change amounts to."""
         ids = fixture(model)["input_ids"][0]
         folder = self.model_copy(model, config, change, weights)
         got = self.score(folder, {"input_ids": ids[None]}, "--fp64", "--logits")["logits"][0]
@@ -51,23 +51,33 @@ class Variants(Case):
             "llama",
             {
                 "factor 32": {"change": {"rope_scaling": llama3}},
-                "the old key type": {"change": {"rope_scaling": {"type": "llama3", **{**llama3, "rope_type": "llama3"}}}},
+                "the old key type": {
+                    "change": {"rope_scaling": {"type": "llama3", **{**llama3, "rope_type": "llama3"}}}
+                },
                 "no scaling": {"change": {"rope_scaling": None}},
                 "theta an integer": {"change": {"rope_scaling": None, "rope_theta": 500000}},
                 "new spelling": {
-                    "change": {"rope_scaling": ..., "rope_theta": ..., "rope_parameters": {**llama3, "rope_theta": 5e5}}
+                    "change": {
+                        "rope_scaling": ...,
+                        "rope_theta": ...,
+                        "rope_parameters": {**llama3, "rope_theta": 5e5},
+                    }
                 },
                 "no theta at all": {"change": {"rope_theta": ...}, "differs": False},
                 "linear": {"change": {"rope_scaling": {"type": "linear", "factor": 2.0}}},
                 "yarn": {"change": {"rope_scaling": yarn}},
-                "yarn with its own betas": {"change": {"rope_scaling": {**yarn, "beta_fast": 8, "beta_slow": 2}}},
+                "yarn with its own betas": {
+                    "change": {"rope_scaling": {**yarn, "beta_fast": 8, "beta_slow": 2}}
+                },
                 "yarn with its own factor": {"change": {"rope_scaling": {**yarn, "attention_factor": 1.5}}},
             },
         )
         self.each(
             "qwen3",
             {
-                "theta in rope_parameters": {"change": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}},
+                "theta in rope_parameters": {
+                    "change": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+                },
                 "both spellings that agree": {"change": {"rope_theta": 1000000}, "differs": False},
             },
         )
@@ -88,8 +98,14 @@ class Variants(Case):
             self.each(
                 model,
                 {
-                    "switch off": {"change": {"use_sliding_window": False, "sliding_window": 5}, "differs": False},
-                    "no layer reaches it": {"change": {**on, "max_window_layers": 28, "layer_types": ...}, "differs": False},
+                    "switch off": {
+                        "change": {"use_sliding_window": False, "sliding_window": 5},
+                        "differs": False,
+                    },
+                    "no layer reaches it": {
+                        "change": {**on, "max_window_layers": 28, "layer_types": ...},
+                        "differs": False,
+                    },
                     "from layer 2": {"change": {**on, "max_window_layers": 2, "layer_types": ...}},
                     "from layer 0": {"change": {**on, "max_window_layers": 0, "layer_types": ...}},
                     "the list wins": {
@@ -123,7 +139,9 @@ class Variants(Case):
         def with_bias(tensors):
             for layer in range(4):
                 for part, rows in (("q_proj", 48), ("k_proj", 16), ("v_proj", 16), ("o_proj", 48)):
-                    tensors[f"model.layers.{layer}.self_attn.{part}.bias"] = np.linspace(-1, 1, rows, dtype=np.float32)
+                    tensors[f"model.layers.{layer}.self_attn.{part}.bias"] = np.linspace(
+                        -1, 1, rows, dtype=np.float32
+                    )
 
         self.agrees("llama", {"attention_bias": True}, with_bias)
 
@@ -139,21 +157,36 @@ class Variants(Case):
         self.agrees("llama", {"head_dim": 16}, wide)
 
     def test_random_weights_take_the_configs_shapes(self):
-        """--init-from; Qwen3 without head_dim means 128, Llama hidden / heads; the same seed the same weights."""
+        """--init-from: Qwen3 without head_dim means 128, Llama hidden / heads; one seed, equal weights."""
         ids = {"input_ids": fixture("llama")["train.input_ids"].reshape(12, -1)}
         for model, heads, head_dim in (("qwen3", 4, 128), ("llama", 6, 8)):
             config = self.model_copy(model, change={"head_dim": ...}) / "config.json"
             saved = []
             for seed in (1, 1, 2):
                 target = self.path("-hf")
-                run("train", "--init-from", config, "--seed", seed, "--data", self.file(ids), "--train-iters", 1,
-                    "--lr", 0, "--save-hf", target)  # fmt: skip
+                run(
+                    "train",
+                    "--init-from",
+                    config,
+                    "--seed",
+                    seed,
+                    "--data",
+                    self.file(ids),
+                    "--train-iters",
+                    1,
+                    "--lr",
+                    0,
+                    "--save-hf",
+                    target,
+                )
                 saved.append(read_model(target)[0])
                 after = json.loads((target / "config.json").read_text())
                 self.assertEqual(after.get("head_dim", head_dim), head_dim)
             self.same_bits(saved[0], saved[1])
             self.assertEqual(saved[0]["model.layers.0.self_attn.q_proj.weight"].shape, (heads * head_dim, 48))
-            self.assertTrue((saved[0]["model.embed_tokens.weight"] != saved[2]["model.embed_tokens.weight"]).any())
+            self.assertTrue(
+                (saved[0]["model.embed_tokens.weight"] != saved[2]["model.embed_tokens.weight"]).any()
+            )
             got = self.score(target, {"input_ids": ids["input_ids"][:1]}, "--fp64", "--logits")["logits"][0]
             wanted = reference.logits(json.loads(config.read_text()), saved[2], ids["input_ids"][0])
             self.near(got, wanted, 1e-10)

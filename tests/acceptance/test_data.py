@@ -27,9 +27,25 @@ class Data(Case):
         """The losses of a training run that changes nothing (lr 0), and the lines of its log."""
         log = self.path("-log")
         data = data if isinstance(data, (list, tuple)) else [data]
-        run("train", "--load-hf", acceptance.DATA / model, "--data", *data, "--train-iters", iterations,
-            "--global-batch-size", batch, "--lr", 0, "--weight-decay", 0, "--log-dir", log, *flags,
-            ranks=ranks)  # fmt: skip
+        run(
+            "train",
+            "--load-hf",
+            acceptance.DATA / model,
+            "--data",
+            *data,
+            "--train-iters",
+            iterations,
+            "--global-batch-size",
+            batch,
+            "--lr",
+            0,
+            "--weight-decay",
+            0,
+            "--log-dir",
+            log,
+            *flags,
+            ranks=ranks,
+        )
         lines = metrics(log)
         return [line["loss"] for line in lines], lines
 
@@ -52,7 +68,10 @@ class Rows(Data):
     def test_unlike_lengths(self):
         for model in ("llama", "mistral"):
             expected = fixture(model)
-            rows = [{"input_ids": ids.tolist(), "labels": labels.tolist()} for ids, labels, _ in self.rows(expected)]
+            rows = [
+                {"input_ids": ids.tolist(), "labels": labels.tolist()}
+                for ids, labels, _ in self.rows(expected)
+            ]
             data = self.jsonl(rows)
             norm = float(expected["packed.grad_norm"][0])
             for ranks, flags in (
@@ -95,7 +114,7 @@ class Rows(Data):
         self.near(losses, [total / count], 1e-5)
 
     def test_a_batch_without_a_counted_token(self):
-        """A4: one all-masked row adds nothing; an all-masked batch leaves finite zeros and the weights alone."""
+        """A4: one all-masked row adds nothing; on one rank and on two."""
         expected = fixture("llama")
         cut = list(self.rows(expected))
         masked = lambda row: {"input_ids": row[0].tolist(), "labels": [-100] * len(row[0])}
@@ -143,7 +162,9 @@ class Indexed(Data):
 
     def test_shuffled_order_is_megatrons(self):
         """The samples of megatron-core's GPTDataset, seen through the loss of each in turn."""
-        described = json.loads((acceptance.DATA / "megatron" / "indexed_dataset.json").read_text())["ids_uint16"]
+        described = json.loads((acceptance.DATA / "megatron" / "indexed_dataset.json").read_text())[
+            "ids_uint16"
+        ]
         for seen in described["gpt_dataset_runs"]:
             if seen["name"] not in ("some epochs", "final epoch apart"):
                 continue
@@ -157,7 +178,10 @@ class Indexed(Data):
                 scores = self.score("llama", source, "--micro-batch-size", 4)["token_loss"]
                 flags = ("--seq-length", seen["sequence_length"], "--seed", seen["random_seed"])
                 losses, _ = self.losses(
-                    "llama", acceptance.DATA / "megatron" / "ids_uint16", *flags, iterations=seen["num_samples"]
+                    "llama",
+                    acceptance.DATA / "megatron" / "ids_uint16",
+                    *flags,
+                    iterations=seen["num_samples"],
                 )
                 self.near(losses[:count], scores.astype(np.float64).mean(1), 2e-5)
 

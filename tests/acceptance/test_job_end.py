@@ -16,7 +16,9 @@ def descendants(pid):
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
-    return [int(child) for child in children] + [below for child in children for below in descendants(int(child))]
+    return [int(child) for child in children] + [
+        below for child in children for below in descendants(int(child))
+    ]
 
 
 def rank_of(pid):
@@ -47,7 +49,16 @@ class JobEnd(Case):
 
     def words(self, *flags, load=None):
         source = load or ("--load-hf", acceptance.DATA / "llama")
-        words = ["train", *source, "--data", self.rows, "--train-iters", self.iterations, "--global-batch-size", 4]
+        words = [
+            "train",
+            *source,
+            "--data",
+            self.rows,
+            "--train-iters",
+            self.iterations,
+            "--global-batch-size",
+            4,
+        ]
         return [*words, "--lr", 1e-4, "--lr-decay-style", "constant", "--timeout-seconds", 5, *flags]
 
     def setUp(self):
@@ -72,7 +83,9 @@ class JobEnd(Case):
             time.sleep(0.02)
             path = log / "metrics.jsonl"
             lines = path.read_text().splitlines() if path.exists() else []
-        pids = {rank_of(pid): pid for pid in [process.pid, *descendants(process.pid)] if rank_of(pid) is not None}
+        pids = {
+            rank_of(pid): pid for pid in [process.pid, *descendants(process.pid)] if rank_of(pid) is not None
+        }
         self.assertEqual(sorted(pids), list(range(ranks)))
         self.pids = list(pids.values())
         return process, pids

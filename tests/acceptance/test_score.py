@@ -164,7 +164,9 @@ class Batches(Case):
         expected = fixture("qwen3")
         source = {name: expected[name] for name in ("input_ids", "labels")}
         for ranks in (1, 2):
-            got = self.score("qwen3", {**source, "loss_mask": 0 * expected["loss_mask"]}, "--grads", ranks=ranks)
+            got = self.score(
+                "qwen3", {**source, "loss_mask": 0 * expected["loss_mask"]}, "--grads", ranks=ranks
+            )
             self.assertEqual(int(got["num_tokens"][0]), 0)
             self.assertEqual(float(got["mean_loss"][0]), 0)
             self.near(got["token_loss"], expected["token_loss"], 5e-5)
