@@ -35,7 +35,10 @@ int generate(const GenerateOptions& options, Rank<C>& rank) {
   const auto mine = model::generate(engine.module(), share, sampling_config(options), first);
 
   // Continuations are unlike in length: every rank fills its rows of a padded table in, with id + 1 so that 0 means nothing.
-  auto table = zeros({sequences, std::max<std::int64_t>(options.max_new_tokens, 1)}, at::kLong);
+  auto longest = zeros({1}, at::kLong).fill_(1);
+  for (const auto& tokens : mine) longest.clamp_min_(static_cast<std::int64_t>(tokens.size()));
+  rank.world.all_reduce(longest, ReduceOp::max);
+  auto table = zeros({sequences, longest.template item<std::int64_t>()}, at::kLong);
   auto* cells = table.template data_ptr<std::int64_t>();
   for (std::size_t s = 0; s < mine.size(); ++s)
     for (std::size_t t = 0; t < mine[s].size(); ++t)

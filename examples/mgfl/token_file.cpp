@@ -14,7 +14,7 @@ class Reader {
   Reader(const std::string& path, const std::string& prefix) : file_(path), path_(path), prefix_(prefix) {
     if (!file_.has(prefix_ + "input_ids") && file_.has(prefix_ + ".input_ids")) prefix_ += ".";
     check_user(file_.has(prefix_ + "input_ids"), path, ": there is no tensor '", prefix_, "input_ids'; it holds ",
-               join(file_.names()), ".");
+               some_of(file_.names()), ".");
   }
 
   Tensor integers(const std::string& name) const {

@@ -100,6 +100,10 @@ class Run {
     }
     open_datasets();
 
+    if (position_.iteration >= options_.train_iters && rank_.is_first())
+      std::cerr << "mgfl: iteration " << position_.iteration << " is reached already; --train-iters "
+                << options_.train_iters << " counts from the first one.\n";
+
     SignalWatch watch;
     MetricsWriter writer(rank_.is_first() ? options_.log_dir : "", position_.iteration);
     ProgressBar bar(std::cerr, stderr_is_terminal(), position_.iteration, options_.train_iters,

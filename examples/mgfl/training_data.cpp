@@ -27,7 +27,7 @@ Tensor tensor_of(const std::vector<T>& values, at::ScalarType dtype) {
 
 data::SafetensorsDataset open_safetensors(const std::string& path) {
   const checkpoint::SafetensorsFile file(path);
-  check_user(file.has("input_ids"), path, ": there is no tensor 'input_ids'; it holds ", join(file.names()), ".");
+  check_user(file.has("input_ids"), path, ": there is no tensor 'input_ids'; it holds ", some_of(file.names()), ".");
   const auto shape = file.shape("input_ids");
   check_user(shape.size() == 2, path, ": tensor 'input_ids' has shape [", join(shape), "]; it must be [samples, length].");
   const auto optional = [&](const std::string& name, bool integral) {

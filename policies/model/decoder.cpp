@@ -393,6 +393,15 @@ KvCache Decoder::make_cache(std::int64_t sequences, std::int64_t capacity) const
   return cache;
 }
 
+void KvCache::grow(std::int64_t capacity) {
+  for (auto* side : {&keys, &values})
+    for (auto& layer : *side) {
+      auto larger = zeros({layer.size(0), layer.size(1), capacity, layer.size(3)}, layer.scalar_type());
+      larger.narrow(2, 0, layer.size(2)).copy_(layer);
+      layer = larger;
+    }
+}
+
 Tensor Decoder::prefill(const Batch& prompts, KvCache& cache, Workspace& workspace) const {
   forward({prompts, 0, 0}, workspace, true);
   const auto layout = qkv_layout(config_);

@@ -72,6 +72,10 @@ struct Activations {
 struct KvCache {
   std::vector<Tensor> keys, values;    // one of each a layer
   std::vector<std::int64_t> lengths;   // positions filled, one a sequence
+
+  std::int64_t capacity() const { return keys.empty() ? 0 : keys.front().size(2); }
+  /// Makes room for more positions; what is filled stays.
+  void grow(std::int64_t capacity);
 };
 
 /// Reused memory and the activations of the micro-batch in flight.

@@ -57,7 +57,8 @@ std::vector<std::vector<std::int64_t>> generate(const Decoder& model, const Batc
   }
 
   Workspace workspace;
-  auto cache = model.make_cache(sequences, longest + config.max_new_tokens);
+  // Most continuations end long before max_new_tokens, so memory follows what has been said.
+  auto cache = model.make_cache(sequences, longest + std::min<std::int64_t>(config.max_new_tokens, 128));
   auto logits = model.prefill(prompts, cache, workspace);
   const auto& ends = model.config().eos_token_ids;
   std::vector<std::int64_t> active(static_cast<std::size_t>(sequences));
@@ -79,6 +80,7 @@ std::vector<std::vector<std::int64_t>> generate(const Decoder& model, const Batc
     active = std::move(going_on);
     auto ids = empty({static_cast<std::int64_t>(next.size())}, at::kLong);
     std::copy(next.begin(), next.end(), ids.data_ptr<std::int64_t>());
+    if (longest + step + 1 > cache.capacity()) cache.grow(2 * cache.capacity());
     logits = model.decode(ids, active, cache, workspace);
   }
   return generated;

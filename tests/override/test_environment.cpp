@@ -25,7 +25,7 @@ TEST_CASE("an empty or equal preference is no conflict, whatever its case and bl
 
 TEST_CASE("another preference is told with both names and the remedy") {
   CHECK(preference_conflict(" NPU ", "musa", known) ==
-        "mgfl: MG_FL_PREFER='npu' in the environment, but this program was built for vendor 'musa'.\n"
+        "MG_FL_PREFER='npu' in the environment, but this program was built for vendor 'musa'.\n"
         "  The vendor is chosen at compile time; the variable cannot change it.\n"
         "  Known to this build: default, musa, npu\n"
         "  Rebuild with  cmake -B build -DMG_FL_PREFER=npu  or unset MG_FL_PREFER.");

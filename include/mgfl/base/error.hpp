@@ -40,6 +40,17 @@ std::string join(const Range& range, std::string_view separator = ", ") {
   return text.str();
 }
 
+/// The first few of many names, for a message: "a, b, c and 117 more".
+template <class Range>
+std::string some_of(const Range& names, std::size_t most = 6) {
+  std::ostringstream text;
+  std::size_t count = 0;
+  for (const auto& name : names)
+    if (count++ < most) text << (count > 1 ? ", " : "") << name;
+  if (count > most) text << " and " << count - most << " more";
+  return count == 0 ? "nothing" : text.str();
+}
+
 /// Throws UserError with the joined parts unless `condition` holds. Say what is wrong, where, the values, what to do.
 template <class... Parts>
 void check_user(bool condition, const Parts&... parts) {

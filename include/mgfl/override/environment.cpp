@@ -47,7 +47,7 @@ std::string preference_conflict(std::string_view value, std::string_view built_f
                 "cmake -B build -DMG_FL_PREFER=",
                 wanted, " -DMGFL_VENDOR_DIRS=/path/to/", wanted);
   return concat(
-      "mgfl: MG_FL_PREFER='", wanted, "' in the environment, but this program was built for vendor '",
+      "MG_FL_PREFER='", wanted, "' in the environment, but this program was built for vendor '",
       built_for,
       "'.\n  The vendor is chosen at compile time; the variable cannot change it.\n  Known to this build: ",
       join(known), "\n  ", remedy);
@@ -62,7 +62,7 @@ void check_environment() {
   const std::string conflict = preference_conflict(variable("MG_FL_PREFER"));
   if (conflict.empty()) return;
   if (plain_name(variable("MG_FL_PREFER_CONFLICT")) != "warn") throw UserError(conflict);
-  std::fprintf(stderr, "%s\n", conflict.c_str());
+  std::fprintf(stderr, "mgfl: warning: %s\n", conflict.c_str());
 }
 
 }  // namespace mgfl

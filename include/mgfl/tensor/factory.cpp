@@ -8,17 +8,39 @@
 #include <ATen/ops/zeros_ops.h>
 #include <c10/core/GradMode.h>
 
+#include "mgfl/base/error.hpp"
 #include "mgfl/tensor/lean.hpp"
 
 namespace mgfl {
 
+namespace {
+
+/// Runs an allocation; LibTorch's own message for want of memory is one for its developers.
+template <class Allocate>
+Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype, Allocate&& body) {
+  try {
+    return body();
+  } catch (const c10::Error&) {
+    throw RunError(concat("a tensor of shape [", join(shape), "] and dtype ", c10::toString(dtype),
+                          " cannot be allocated; there is not enough memory for it. Use smaller batches, "
+                          "sequences or models."));
+  }
+}
+
+}  // namespace
+
 Tensor empty(at::IntArrayRef shape, at::ScalarType dtype) {
-  return at::_ops::empty_memory_format::call(c10::fromIntArrayRefSlow(shape), dtype, c10::nullopt, at::Device(at::kCPU),
-                                             c10::nullopt, c10::nullopt);
+  return allocate(shape, dtype, [&] {
+    return at::_ops::empty_memory_format::call(c10::fromIntArrayRefSlow(shape), dtype, c10::nullopt,
+                                               at::Device(at::kCPU), c10::nullopt, c10::nullopt);
+  });
 }
 
 Tensor zeros(at::IntArrayRef shape, at::ScalarType dtype) {
-  return at::_ops::zeros::call(c10::fromIntArrayRefSlow(shape), dtype, c10::nullopt, at::Device(at::kCPU), c10::nullopt);
+  return allocate(shape, dtype, [&] {
+    return at::_ops::zeros::call(c10::fromIntArrayRefSlow(shape), dtype, c10::nullopt, at::Device(at::kCPU),
+                                 c10::nullopt);
+  });
 }
 
 Tensor from_blob(void* bytes, at::IntArrayRef shape, at::ScalarType dtype) {
