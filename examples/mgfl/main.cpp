@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
   using namespace mgfl;
   const auto start = std::chrono::steady_clock::now();
   // Freed memory stays with the process: a step allocates the same sizes again, and fresh pages cost more than they save.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
   if (!parallel::launched_by_mpi())
     return parallel::run_guarded([&] { return program::run_command(program::parse(argc, argv), start, nullptr); });

@@ -10,7 +10,7 @@ namespace mgfl::model {
 namespace {
 
 // Rows of logits in flight. The weight gradient's GEMM wants many rows in bf16; 16-bit rows are half as wide.
-std::int64_t chunk_rows(at::ScalarType dtype) { return c10::elementSize(dtype) == 2 ? 1024 : 512; }
+std::int64_t chunk_rows(at::ScalarType dtype) { return c10::elementSize(dtype) == 2 ? 2048 : 1024; }
 
 at::ScalarType statistics_dtype(const Tensor& hidden) {
   return hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
