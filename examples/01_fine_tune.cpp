@@ -40,7 +40,8 @@ int fine_tune(const char* model_folder, const char* out_folder) {
       {model_folder, "", 0}, {}, optimizer, schedule, parallel::data_parallel_context(world, alone));
   engine.initialize();
 
-  // Focal loss: tokens that the model knows already count less. Any differentiable function of log_probs will do.
+  // Focal loss: tokens that the model knows already count less. Any differentiable function of log_probs will
+  // do.
   const auto focal = [](const LossInput& input) -> LossTerms {
     const auto weight = input.log_probs.exp().neg().add(1.0).mul(input.batch.loss_mask);
     return {{"focal", weight.mul(input.log_probs).sum().neg(), ordered_sum(input.batch.loss_mask)},
@@ -55,7 +56,8 @@ int fine_tune(const char* model_folder, const char* out_folder) {
     if (outcome.stepped) engine.lr_scheduler_step();
     last = result.loss();
     if (step == 0) first = last;
-    std::printf("step %2d  focal %.4f  nll %.4f  grad norm %.4f\n", step, last, result.metrics[1].value(), outcome.grad_norm);
+    std::printf("step %2d  focal %.4f  nll %.4f  grad norm %.4f\n", step, last, result.metrics[1].value(),
+                outcome.grad_norm);
   }
   engine.export_hf_weights(out_folder);
   return last < first ? 0 : 2;

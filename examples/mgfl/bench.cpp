@@ -1,4 +1,5 @@
-// `mgfl bench`: training steps on synthetic tokens, and how near they come to the speed of their matrix products alone.
+// `mgfl bench`: training steps on synthetic tokens, and how near they come to the speed of their matrix
+// products alone.
 #include <algorithm>
 #include <cstdio>
 
@@ -17,7 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -28,7 +31,9 @@ double median(std::vector<double> values) {
 /// One linear layer of the model and how often it runs in a step.
 struct Gemm {
   std::int64_t count, tokens, in, out;
-  double flops() const { return 3.0 * 2.0 * static_cast<double>(count * tokens * in * out); }  // forward and two gradients
+  double flops() const {
+    return 3.0 * 2.0 * static_cast<double>(count * tokens * in * out);
+  }  // forward and two gradients
 };
 
 std::vector<Gemm> gemms_of(const model::TransformerConfig& config, std::int64_t tokens) {
@@ -41,11 +46,13 @@ std::vector<Gemm> gemms_of(const model::TransformerConfig& config, std::int64_t 
           {1, tokens, config.hidden_size, config.vocab_size}};
 }
 
-/// Seconds that the step's matrix products take when each runs alone: y = x w^T, dx = dy w, dw = dy^T x, the best of three.
+/// Seconds that the step's matrix products take when each runs alone: y = x w^T, dx = dy w, dw = dy^T x, the
+/// best of three.
 double gemm_seconds(const std::vector<Gemm>& gemms, at::ScalarType dtype) {
   double total = 0;
   for (const auto& gemm : gemms) {
-    auto x = zeros({gemm.tokens, gemm.in}, dtype).fill_(0.5), w = zeros({gemm.out, gemm.in}, dtype).fill_(0.25);
+    auto x = zeros({gemm.tokens, gemm.in}, dtype).fill_(0.5),
+         w = zeros({gemm.out, gemm.in}, dtype).fill_(0.25);
     auto y = empty({gemm.tokens, gemm.out}, dtype), dw = empty({gemm.out, gemm.in}, dtype);
     double best = 1e30;
     for (int repeat = 0; repeat < 4; ++repeat) {
@@ -69,7 +76,8 @@ Batch synthetic_batch(std::int64_t sequences, std::int64_t length, std::int64_t 
   auto* ids = batch.input_ids.data_ptr<std::int64_t>();
   auto* labels = batch.labels.data_ptr<std::int64_t>();
   const auto draw = [&](std::uint64_t i) {
-    return std::min(static_cast<std::int64_t>(model::uniform(seed, stream, i) * static_cast<double>(vocab)), vocab - 1);
+    return std::min(static_cast<std::int64_t>(model::uniform(seed, stream, i) * static_cast<double>(vocab)),
+                    vocab - 1);
   };
   for (std::int64_t i = 0; i < tokens; ++i) {
     ids[i] = draw(static_cast<std::uint64_t>(2 * i));
@@ -88,8 +96,9 @@ int bench(const BenchOptions& options, Rank<C>& rank) {
   config.micro_batch_size = options.micro_batch_size;
   optimizer::OptimizerConfig optimizer_config;
   optimizer_config.lr = 1e-5;
-  LanguageModelEngine<C, P> engine({"", options.config_json, static_cast<std::uint64_t>(options.seed)}, config,
-                                   optimizer_config, constant_schedule(optimizer_config.lr), rank.context());
+  LanguageModelEngine<C, P> engine({"", options.config_json, static_cast<std::uint64_t>(options.seed)},
+                                   config, optimizer_config, constant_schedule(optimizer_config.lr),
+                                   rank.context());
   engine.initialize();
 
   const auto stream = model::stream_of("bench") + static_cast<std::uint64_t>(rank.world.rank());

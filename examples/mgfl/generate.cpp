@@ -24,7 +24,8 @@ template <class P, class C>
 int generate(const GenerateOptions& options, Rank<C>& rank) {
   auto config = engine_config(options.batch);
   config.forward_only = true;
-  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {}, constant_schedule(0), rank.context());
+  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {},
+                                   constant_schedule(0), rank.context());
   engine.initialize();
 
   const auto prompts = read_token_file(options.input, "").batch;
@@ -34,7 +35,8 @@ int generate(const GenerateOptions& options, Rank<C>& rank) {
   const auto share = sequences_of(prompts, first, last);
   const auto mine = model::generate(engine.module(), share, sampling_config(options), first);
 
-  // Continuations are unlike in length: every rank fills its rows of a padded table in, with id + 1 so that 0 means nothing.
+  // Continuations are unlike in length: every rank fills its rows of a padded table in, with id + 1 so that 0
+  // means nothing.
   auto longest = zeros({1}, at::kLong).fill_(1);
   for (const auto& tokens : mine) longest.clamp_min_(static_cast<std::int64_t>(tokens.size()));
   rank.world.all_reduce(longest, ReduceOp::max);
@@ -42,7 +44,8 @@ int generate(const GenerateOptions& options, Rank<C>& rank) {
   auto* cells = table.template data_ptr<std::int64_t>();
   for (std::size_t s = 0; s < mine.size(); ++s)
     for (std::size_t t = 0; t < mine[s].size(); ++t)
-      cells[(first + static_cast<std::int64_t>(s)) * table.size(1) + static_cast<std::int64_t>(t)] = mine[s][t] + 1;
+      cells[(first + static_cast<std::int64_t>(s)) * table.size(1) + static_cast<std::int64_t>(t)] =
+          mine[s][t] + 1;
   rank.world.all_reduce(table, ReduceOp::sum);
   if (rank.is_first()) {
     const auto flat = table.reshape({-1});

@@ -1,4 +1,5 @@
-// The mgfl program: reads the command line, joins the job if there is one, and runs one command on every rank.
+// The mgfl program: reads the command line, joins the job if there is one, and runs one command on every
+// rank.
 #include <cstdio>
 #include <malloc.h>
 #include <variant>
@@ -30,7 +31,8 @@ int run(const BenchOptions& options, Rank<C>& rank) {
 }
 
 template <class Command>
-int on_this_rank(const Command& options, std::chrono::steady_clock::time_point start, parallel::MpiSession* session) {
+int on_this_rank(const Command& options, std::chrono::steady_clock::time_point start,
+                 parallel::MpiSession* session) {
   const int threads = parallel::set_threads(static_cast<int>(options.runtime.threads.value_or(0)), session);
   if (session) {
     session->set_timeout(options.runtime.timeout_seconds);
@@ -43,7 +45,8 @@ int on_this_rank(const Command& options, std::chrono::steady_clock::time_point s
   return run(options, rank);
 }
 
-int run_command(const Options& options, std::chrono::steady_clock::time_point start, parallel::MpiSession* session) {
+int run_command(const Options& options, std::chrono::steady_clock::time_point start,
+                parallel::MpiSession* session) {
   check_environment();
   return std::visit(
       [&](const auto& command) -> int {
@@ -67,12 +70,14 @@ int run_command(const Options& options, std::chrono::steady_clock::time_point st
 int main(int argc, char** argv) {
   using namespace mgfl;
   const auto start = std::chrono::steady_clock::now();
-  // Freed memory stays with the process: a step allocates the same sizes again, and fresh pages cost more than they save.
+  // Freed memory stays with the process: a step allocates the same sizes again, and fresh pages cost more
+  // than they save.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
   if (!parallel::launched_by_mpi())
-    return parallel::run_guarded([&] { return program::run_command(program::parse(argc, argv), start, nullptr); });
+    return parallel::run_guarded(
+        [&] { return program::run_command(program::parse(argc, argv), start, nullptr); });
   parallel::MpiSession session;
-  return parallel::run_guarded(session,
-                               [&] { return program::run_command(program::parse(argc, argv), start, &session); });
+  return parallel::run_guarded(
+      session, [&] { return program::run_command(program::parse(argc, argv), start, &session); });
 }

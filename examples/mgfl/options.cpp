@@ -11,6 +11,7 @@
 
 #include "examples/mgfl/config_file.hpp"
 #include "examples/mgfl/flag_table.hpp"
+#include "mgfl/base/edit_distance.hpp"
 #include "mgfl/base/error.hpp"
 
 namespace mgfl::program {
@@ -293,20 +294,6 @@ Table table(BenchOptions& o) {
 }
 
 // ---- nearest names ----
-
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
 
 std::string nearest(std::string name, const Names& known) {
   std::replace(name.begin(), name.end(), '_', '-');

@@ -14,7 +14,7 @@ namespace mgfl::program {
 template <parallel::Communicator C>
 struct Rank {
   C world;
-  C alone;       // this rank only
+  C alone;  // this rank only
   int threads = 1;
   std::chrono::steady_clock::time_point program_start;
 
@@ -26,15 +26,20 @@ struct Rank {
 template <class Command>
 int with_precision(const PrecisionOptions& options, Command&& command) {
   switch (options.kind()) {
-    case Precision::fp64: return command(std::type_identity<optimizer::Fp64>());
-    case Precision::bf16: return command(std::type_identity<optimizer::Bf16WithFp32Main>());
-    case Precision::fp16: return command(std::type_identity<optimizer::Fp16WithLossScaler>());
-    case Precision::fp32: break;
+    case Precision::fp64:
+      return command(std::type_identity<optimizer::Fp64>());
+    case Precision::bf16:
+      return command(std::type_identity<optimizer::Bf16WithFp32Main>());
+    case Precision::fp16:
+      return command(std::type_identity<optimizer::Fp16WithLossScaler>());
+    case Precision::fp32:
+      break;
   }
   return command(std::type_identity<optimizer::Fp32>());
 }
 
-/// Model source of the flags. A checkpoint of ours is a Hugging Face folder as well; the newest complete one counts.
+/// Model source of the flags. A checkpoint of ours is a Hugging Face folder as well; the newest complete one
+/// counts.
 inline ModelConfig model_config(const ModelSource& source, std::int64_t seed, int rank) {
   if (source.load.empty()) return {source.load_hf, source.init_from, static_cast<std::uint64_t>(seed)};
   const auto found = checkpoint::load(source.load);
@@ -58,11 +63,13 @@ inline scheduler::OptimizerParamSchedulerConfig constant_schedule(double lr) {
   return config;
 }
 
-/// Sequences [first, last) of n that this rank of the data-parallel group takes: contiguous shares, the first ones larger.
+/// Sequences [first, last) of n that this rank of the data-parallel group takes: contiguous shares, the first
+/// ones larger.
 template <parallel::Communicator C>
 std::pair<std::int64_t, std::int64_t> share_of(std::int64_t n, const C& group) {
   const std::int64_t size = group.size(), rank = group.rank();
-  return {rank * (n / size) + std::min(rank, n % size), (rank + 1) * (n / size) + std::min(rank + 1, n % size)};
+  return {rank * (n / size) + std::min(rank, n % size),
+          (rank + 1) * (n / size) + std::min(rank + 1, n % size)};
 }
 
 }  // namespace mgfl::program

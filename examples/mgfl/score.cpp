@@ -30,12 +30,14 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
   auto config = engine_config(options.batch);
   config.forward_only = !options.grads;
   config.calculate_entropy = true;
-  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {}, constant_schedule(0), rank.context());
+  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {},
+                                   constant_schedule(0), rank.context());
   engine.initialize();
 
   auto file = read_token_file(options.input, options.prefix);
   auto& batch = file.batch;
-  if (options.temperature != 1.0) batch.temperature = zeros({batch.num_tokens()}, at::kDouble).fill_(options.temperature);
+  if (options.temperature != 1.0)
+    batch.temperature = zeros({batch.num_tokens()}, at::kDouble).fill_(options.temperature);
   validate(batch, engine.config().vocab_size);
 
   const auto [first, last] = share_of(batch.num_sequences(), rank.world);
@@ -58,12 +60,14 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
   results.real("entropy", whole(result.entropy));
   results.real("token_loss", log_probs.neg());
   results.number("mean_loss", result.loss());
-  results.integer("num_tokens", static_cast<std::int64_t>(result.metrics.empty() ? 0 : result.metrics[0].count));
+  results.integer("num_tokens",
+                  static_cast<std::int64_t>(result.metrics.empty() ? 0 : result.metrics[0].count));
   if (options.logits) results.real("logits", whole(engine.logits(share).to(P::main_dtype)));
   if (options.grads) {
     results.number("grad_norm", engine.optimizer().grad_norm());
     for (const auto& param : engine.param_buffer().params)
-      for (const auto& [name, shape, view] : bridge::hf_tensors(engine.config(), *param.desc, *param.main_grad))
+      for (const auto& [name, shape, view] :
+           bridge::hf_tensors(engine.config(), *param.desc, *param.main_grad))
         results.real("grad." + name, view.reshape(shape));
   }
   if (rank.is_first()) results.write(options.output);

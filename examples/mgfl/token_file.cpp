@@ -8,20 +8,21 @@ namespace mgfl::program {
 
 namespace {
 
-/// Optional tensors of one file, converted to the dtype that a batch wants and checked against input_ids' shape.
+/// Optional tensors of one file, converted to the dtype that a batch wants and checked against input_ids'
+/// shape.
 class Reader {
  public:
   Reader(const std::string& path, const std::string& prefix) : file_(path), path_(path), prefix_(prefix) {
     if (!file_.has(prefix_ + "input_ids") && file_.has(prefix_ + ".input_ids")) prefix_ += ".";
-    check_user(file_.has(prefix_ + "input_ids"), path, ": there is no tensor '", prefix_, "input_ids'; it holds ",
-               some_of(file_.names()), ".");
+    check_user(file_.has(prefix_ + "input_ids"), path, ": there is no tensor '", prefix_,
+               "input_ids'; it holds ", some_of(file_.names()), ".");
   }
 
   Tensor integers(const std::string& name) const {
     const auto tensor = read(name);
     if (!tensor.defined()) return tensor;
-    check_user(c10::isIntegralType(tensor.scalar_type(), false), path_, ": tensor '", prefix_, name, "' has dtype ",
-               c10::toString(tensor.scalar_type()), "; it must be an integer type.");
+    check_user(c10::isIntegralType(tensor.scalar_type(), false), path_, ": tensor '", prefix_, name,
+               "' has dtype ", c10::toString(tensor.scalar_type()), "; it must be an integer type.");
     return tensor.to(at::kLong);
   }
 
@@ -31,8 +32,9 @@ class Reader {
   }
 
   void check_shape(const Tensor& tensor, const std::string& name, at::IntArrayRef shape) const {
-    check_user(!tensor.defined() || tensor.sizes() == shape, path_, ": tensor '", prefix_, name, "' has shape [",
-               tensor.defined() ? join(tensor.sizes()) : "", "], but input_ids has [", join(shape), "].");
+    check_user(!tensor.defined() || tensor.sizes() == shape, path_, ": tensor '", prefix_, name,
+               "' has shape [", tensor.defined() ? join(tensor.sizes()) : "", "], but input_ids has [",
+               join(shape), "].");
   }
 
   const std::string& path() const { return path_; }
@@ -56,13 +58,15 @@ void places_of_rows(const Reader& reader, const Tensor& mask, std::int64_t rows,
     if (flags) {
       const auto* row = flags + r * length;
       for (std::int64_t t = 0; t < length; ++t)
-        check_user(row[t] == 0 || row[t] == 1, reader.path(), ": tensor '", reader.prefix(), "attention_mask' is ", row[t],
-                   " in row ", r, " at position ", t, "; it must be 1 for tokens and 0 for padding.");
+        check_user(row[t] == 0 || row[t] == 1, reader.path(), ": tensor '", reader.prefix(),
+                   "attention_mask' is ", row[t], " in row ", r, " at position ", t,
+                   "; it must be 1 for tokens and 0 for padding.");
       while (begin < length && row[begin] == 0) ++begin;
       while (end > begin && row[end - 1] == 0) --end;
       for (auto t = begin; t < end; ++t)
-        check_user(row[t] != 0, reader.path(), ": tensor '", reader.prefix(), "attention_mask' has a hole in row ", r,
-                   " at position ", t, "; padding may stand before or after a sequence, not inside.");
+        check_user(row[t] != 0, reader.path(), ": tensor '", reader.prefix(),
+                   "attention_mask' has a hole in row ", r, " at position ", t,
+                   "; padding may stand before or after a sequence, not inside.");
     }
     for (auto t = begin; t < end; ++t) places.push_back(r * length + t);
     borders.push_back(static_cast<std::int32_t>(places.size()));
@@ -105,8 +109,8 @@ Tensor TokenFile::in_file_shape(const Tensor& values) const {
 TokenFile read_token_file(const std::string& path, const std::string& prefix) {
   const Reader reader(path, prefix);
   const auto ids = reader.integers("input_ids").contiguous();
-  check_user(ids.dim() == 1 || ids.dim() == 2, path, ": tensor '", reader.prefix(), "input_ids' has ", ids.dim(),
-             " dimensions; it must be [batch, length], or [tokens] with cu_seqlens.");
+  check_user(ids.dim() == 1 || ids.dim() == 2, path, ": tensor '", reader.prefix(), "input_ids' has ",
+             ids.dim(), " dimensions; it must be [batch, length], or [tokens] with cu_seqlens.");
   const auto labels = reader.integers("labels"), mask = reader.integers("attention_mask"),
              positions = reader.integers("position_ids");
   auto cu_seqlens = reader.integers("cu_seqlens");
@@ -136,13 +140,16 @@ TokenFile read_token_file(const std::string& path, const std::string& prefix) {
   }
   file.places = to_tensor(places, at::kLong);
 
-  const auto gather = [&](const Tensor& t) { return t.reshape({-1}).index_select(0, file.places).contiguous(); };
+  const auto gather = [&](const Tensor& t) {
+    return t.reshape({-1}).index_select(0, file.places).contiguous();
+  };
   auto& batch = file.batch;
   batch.input_ids = gather(ids);
   batch.cu_seqlens = cu_seqlens;
   if (positions.defined()) batch.position_ids = gather(positions);
   batch.labels = labels.defined() ? gather(labels) : Tensor();
-  batch.loss_mask = loss_mask.defined() ? gather(loss_mask) : zeros({batch.num_tokens()}, at::kFloat).fill_(1.0);
+  batch.loss_mask =
+      loss_mask.defined() ? gather(loss_mask) : zeros({batch.num_tokens()}, at::kFloat).fill_(1.0);
   if (!batch.labels.defined()) {
     // Borders are checked before they are used as such.
     batch.labels = zeros({batch.num_tokens()}, at::kLong).fill_(ignore_index);

@@ -71,9 +71,10 @@ optimizer::OptimizerConfig optimizer_config(const TrainOptions& options) {
 void check_can_become_folder(const char* flag, const std::filesystem::path& place) {
   auto existing = std::filesystem::absolute(place);
   std::error_code ignored;
-  while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
-  check_user(std::filesystem::is_directory(existing, ignored), flag, " ", place.string(), ": ", existing.string(),
-             " is not a folder; choose another place.");
+  while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path())
+    existing = existing.parent_path();
+  check_user(std::filesystem::is_directory(existing, ignored), flag, " ", place.string(), ": ",
+             existing.string(), " is not a folder; choose another place.");
   check_user(access(existing.c_str(), W_OK | X_OK) == 0, flag, " ", place.string(), ": ", existing.string(),
              " cannot be written to (", std::strerror(errno), ").");
 }
@@ -85,8 +86,10 @@ class Run {
   Run(const TrainOptions& options, Rank<C>& rank)
       : options_(options),
         rank_(rank),
-        global_batch_size_(options.global_batch_size.value_or(options.batch.micro_batch_size * rank.world.size())),
-        checkpoint_(options.model.load.empty() ? std::nullopt : std::optional(checkpoint::load(options.model.load))),
+        global_batch_size_(
+            options.global_batch_size.value_or(options.batch.micro_batch_size * rank.world.size())),
+        checkpoint_(options.model.load.empty() ? std::nullopt
+                                               : std::optional(checkpoint::load(options.model.load))),
         engine_(source(), engine_config(options.batch), optimizer_config(options),
                 scheduler_config(options, global_batch_size_), rank.context()) {}
 
@@ -112,7 +115,8 @@ class Run {
     while (position_.iteration < options_.train_iters) {
       auto metrics = step();
       const bool last = position_.iteration == options_.train_iters;
-      if (evaluation_ && (last || position_.iteration % options_.eval_interval == 0)) metrics.eval_loss = evaluate();
+      if (evaluation_ && (last || position_.iteration % options_.eval_interval == 0))
+        metrics.eval_loss = evaluate();
       if (rank_.is_first()) {
         writer.write(metrics);
         bar.update(metrics);
@@ -125,7 +129,8 @@ class Run {
         bar.finish();
         if (rank_.is_first())
           std::cerr << "mgfl: stopped by a signal after iteration " << position_.iteration
-                    << (options_.save.empty() ? "; nothing was saved, as --save was not given.\n" : "; saved.\n");
+                    << (options_.save.empty() ? "; nothing was saved, as --save was not given.\n"
+                                              : "; saved.\n");
         return stopped_by_signal;
       }
     }
@@ -138,8 +143,9 @@ class Run {
   /// What cannot be written is found out before the training, not after it.
   void check_places() {
     if (rank_.is_first())
-      for (const auto& [flag, place] : {std::pair("--save", options_.save), std::pair("--save-hf", options_.save_hf),
-                                        std::pair("--log-dir", options_.log_dir)})
+      for (const auto& [flag, place] :
+           {std::pair("--save", options_.save), std::pair("--save-hf", options_.save_hf),
+            std::pair("--log-dir", options_.log_dir)})
         if (!place.empty()) check_can_become_folder(flag, place);
     rank_.world.barrier();
   }

@@ -27,27 +27,30 @@ Tensor tensor_of(const std::vector<T>& values, at::ScalarType dtype) {
 
 data::SafetensorsDataset open_safetensors(const std::string& path) {
   const checkpoint::SafetensorsFile file(path);
-  check_user(file.has("input_ids"), path, ": there is no tensor 'input_ids'; it holds ", some_of(file.names()), ".");
+  check_user(file.has("input_ids"), path, ": there is no tensor 'input_ids'; it holds ",
+             some_of(file.names()), ".");
   const auto shape = file.shape("input_ids");
-  check_user(shape.size() == 2, path, ": tensor 'input_ids' has shape [", join(shape), "]; it must be [samples, length].");
+  check_user(shape.size() == 2, path, ": tensor 'input_ids' has shape [", join(shape),
+             "]; it must be [samples, length].");
   const auto optional = [&](const std::string& name, bool integral) {
     if (!file.has(name)) return Tensor();
     check_user(file.shape(name) == shape, path, ": tensor '", name, "' has shape [", join(file.shape(name)),
                "], but input_ids has [", join(shape), "].");
-    check_user(!integral || c10::isIntegralType(file.dtype(name), false), path, ": tensor '", name, "' has dtype ",
-               c10::toString(file.dtype(name)), "; it must be an integer type.");
+    check_user(!integral || c10::isIntegralType(file.dtype(name), false), path, ": tensor '", name,
+               "' has dtype ", c10::toString(file.dtype(name)), "; it must be an integer type.");
     return file.tensor(name);
   };
   const auto labels = optional("labels", true), mask = optional("loss_mask", false);
-  return data::SafetensorsDataset(path, shape[0], shape[1], values_of<std::int64_t>(optional("input_ids", true), at::kLong),
-                                  labels.defined() ? values_of<std::int64_t>(labels, at::kLong) : std::vector<std::int64_t>{},
-                                  mask.defined() ? values_of<float>(mask, at::kFloat) : std::vector<float>{});
+  return data::SafetensorsDataset(
+      path, shape[0], shape[1], values_of<std::int64_t>(optional("input_ids", true), at::kLong),
+      labels.defined() ? values_of<std::int64_t>(labels, at::kLong) : std::vector<std::int64_t>{},
+      mask.defined() ? values_of<float>(mask, at::kFloat) : std::vector<float>{});
 }
 
 }  // namespace
 
-data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t sequence_length, std::uint64_t seed,
-                        bool shuffle, std::optional<std::int64_t> num_samples) {
+data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t sequence_length,
+                        std::uint64_t seed, bool shuffle, std::optional<std::int64_t> num_samples) {
   if (arguments.size() == 1 && arguments[0].ends_with(".safetensors")) return open_safetensors(arguments[0]);
   data::GptDatasetConfig config;
   config.sequence_length = sequence_length;
@@ -56,9 +59,11 @@ data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t 
   return data::open_dataset(arguments, config, num_samples);
 }
 
-Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples, std::int64_t vocab_size) {
+Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples,
+                 std::int64_t vocab_size) {
   const auto read = data::read_samples(dataset, samples);
-  for (std::size_t i = 0; i < read.size(); ++i) data::check_token_ids(read[i], vocab_size, dataset.name(), samples[i]);
+  for (std::size_t i = 0; i < read.size(); ++i)
+    data::check_token_ids(read[i], vocab_size, dataset.name(), samples[i]);
   const auto packed = data::pack(read);
   Batch batch;
   batch.input_ids = tensor_of(packed.input_ids, at::kLong);

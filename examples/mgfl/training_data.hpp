@@ -12,13 +12,15 @@
 
 namespace mgfl::program {
 
-/// `arguments`: one .safetensors or .jsonl file, or prefixes of .bin/.idx with or without weights. `sequence_length` and
-/// `num_samples` concern .bin/.idx alone. UserError with the file's name for whatever cannot be used.
-data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t sequence_length, std::uint64_t seed,
-                        bool shuffle, std::optional<std::int64_t> num_samples);
+/// `arguments`: one .safetensors or .jsonl file, or prefixes of .bin/.idx with or without weights.
+/// `sequence_length` and `num_samples` concern .bin/.idx alone. UserError with the file's name for whatever
+/// cannot be used.
+data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t sequence_length,
+                        std::uint64_t seed, bool shuffle, std::optional<std::int64_t> num_samples);
 
-/// The given samples (data::padding_sample: one without anything to learn), packed. UserError naming file, sample and position
-/// for a token id outside the vocabulary.
-Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples, std::int64_t vocab_size);
+/// The given samples (data::padding_sample: one without anything to learn), packed. UserError naming file,
+/// sample and position for a token id outside the vocabulary.
+Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples,
+                 std::int64_t vocab_size);
 
 }  // namespace mgfl::program

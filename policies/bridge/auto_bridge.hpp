@@ -44,7 +44,8 @@ class AutoBridge {
   /// The text of a config.json for weights of that dtype.
   std::string config_json(at::ScalarType dtype) const { return export_hf_config(config_, dtype); }
 
-  /// The dtype in which an export stores this tensor: the source's, or the config's; none where neither says one.
+  /// The dtype in which an export stores this tensor: the source's, or the config's; none where neither says
+  /// one.
   std::optional<at::ScalarType> export_dtype(const std::string& name) const {
     return weights_ ? std::optional(weights_->dtype(name)) : config_.dtype;
   }

@@ -107,16 +107,18 @@ void write_group(const fs::path& file, const FileGroup& group) {
   writer.finish();
 }
 
-// The mark of the last save names another iteration than the newest complete one: say so, never fall back in silence.
+// The mark of the last save names another iteration than the newest complete one: say so, never fall back in
+// silence.
 std::string note_about(const fs::path& dir, std::int64_t newest) {
   std::error_code ignored;
   const fs::path mark = dir / kLatest;
-  if (!fs::exists(mark, ignored)) return concat(mark.string(), " is missing; going on from iteration ", newest);
+  if (!fs::exists(mark, ignored))
+    return concat(mark.string(), " is missing; going on from iteration ", newest);
   std::string text = bridge::read_text(mark).substr(0, 24);
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   if (text == std::to_string(newest)) return "";
-  return concat(mark.string(), " says \"", text, "\", but the newest complete checkpoint is of iteration ", newest,
-                "; going on from that one");
+  return concat(mark.string(), " says \"", text, "\", but the newest complete checkpoint is of iteration ",
+                newest, "; going on from that one");
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   /// The text given to save().
   const std::string& state() const { return state_; }
-  /// What people should know: that a newer checkpoint was expected and is not there, or not whole. Mostly empty.
+  /// What people should know: that a newer checkpoint was expected and is not there, or not whole. Mostly
+  /// empty.
   const std::string& note() const { return note_; }
 
   bool has(const std::string& name) const;

@@ -13,8 +13,9 @@ namespace {
 using nlohmann::ordered_json;
 
 /// Views of a flat buffer's parts under PREFIX + Hugging Face name.
-std::vector<NamedTensor> named_parts(const model::TransformerConfig& config, const optimizer::ParamBuffer& buffer,
-                                     const Tensor& flat, const std::string& prefix) {
+std::vector<NamedTensor> named_parts(const model::TransformerConfig& config,
+                                     const optimizer::ParamBuffer& buffer, const Tensor& flat,
+                                     const std::string& prefix) {
   std::vector<NamedTensor> parts;
   for (std::size_t i = 0; i < buffer.params.size(); ++i)
     for (auto& part : bridge::hf_tensors(config, *buffer.params[i].desc, buffer.view(flat, i)))
@@ -49,7 +50,8 @@ ordered_json to_json(const TrainingState& state) {
 
 TrainingState from_json(const ordered_json& json) {
   TrainingState state;
-  state.position = {json.at("iteration").get<std::int64_t>(), json.at("consumed_samples").get<std::int64_t>()};
+  state.position = {json.at("iteration").get<std::int64_t>(),
+                    json.at("consumed_samples").get<std::int64_t>()};
   state.optimizer_updates = json.at("optimizer_updates").get<std::int64_t>();
   const auto& scaler = json.at("grad_scaler");
   state.scaler = {scaler.at("scale").get<float>(), scaler.at("growth_tracker").get<std::int64_t>(),
@@ -75,9 +77,10 @@ TrainingState from_json(const ordered_json& json) {
 /// The saved tensor that goes into a view of ours, checked.
 Tensor saved_tensor(const Checkpoint& checkpoint, const NamedTensor& part, const std::string& name) {
   const auto saved = checkpoint.tensor(name);
-  check_user(saved.scalar_type() == part.values.scalar_type(), checkpoint.folder().string(), ": tensor '", name,
-             "' has dtype ", c10::toString(saved.scalar_type()), ", but this run keeps it in ",
-             c10::toString(part.values.scalar_type()), "; go on with the precision that the checkpoint was trained in.");
+  check_user(saved.scalar_type() == part.values.scalar_type(), checkpoint.folder().string(), ": tensor '",
+             name, "' has dtype ", c10::toString(saved.scalar_type()), ", but this run keeps it in ",
+             c10::toString(part.values.scalar_type()),
+             "; go on with the precision that the checkpoint was trained in.");
   check_user(saved.sizes() == at::IntArrayRef(part.shape), checkpoint.folder().string(), ": tensor '", name,
              "' has shape [", join(saved.sizes()), "], expected [", join(part.shape), "].");
   return saved;
@@ -85,8 +88,9 @@ Tensor saved_tensor(const Checkpoint& checkpoint, const NamedTensor& part, const
 
 }  // namespace
 
-void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const bridge::AutoBridge& bridge,
-                           const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw, int keep_last) {
+void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state,
+                           const bridge::AutoBridge& bridge, const optimizer::ParamBuffer& buffer,
+                           const optimizer::AdamW& adamw, int keep_last) {
   const auto& config = bridge.config();
   FileGroup weights{"model.safetensors", named_parts(config, buffer, buffer.main_params, "")};
   FileGroup main{"main_params.safetensors", {}};
@@ -99,8 +103,8 @@ void save_training_tensors(const std::filesystem::path& dir, const TrainingState
   if (!main.tensors.empty()) groups.push_back(std::move(main));
   groups.push_back({"exp_avg.safetensors", named_parts(config, buffer, adamw.exp_avg, "exp_avg.")});
   groups.push_back({"exp_avg_sq.safetensors", named_parts(config, buffer, adamw.exp_avg_sq, "exp_avg_sq.")});
-  const std::vector<TextFile> texts{
-      {"config.json", bridge.config_json(groups[0].tensors[0].dtype.value_or(buffer.main_params.scalar_type()))}};
+  const std::vector<TextFile> texts{{"config.json", bridge.config_json(groups[0].tensors[0].dtype.value_or(
+                                                        buffer.main_params.scalar_type()))}};
   save(dir, state.position.iteration, groups, to_json(state).dump(1), keep_last, texts);
 }
 
@@ -112,7 +116,8 @@ TrainingState load_training_tensors(const Checkpoint& checkpoint, const model::T
         saved_tensor(checkpoint, part, checkpoint.has(main) ? main : part.name).view(part.values.sizes()));
   }
   buffer.values.copy_(buffer.main_params);
-  for (const auto& [flat, prefix] : {std::pair(adamw.exp_avg, "exp_avg."), std::pair(adamw.exp_avg_sq, "exp_avg_sq.")})
+  for (const auto& [flat, prefix] :
+       {std::pair(adamw.exp_avg, "exp_avg."), std::pair(adamw.exp_avg_sq, "exp_avg_sq.")})
     for (const auto& part : named_parts(config, buffer, flat, prefix))
       part.values.copy_(saved_tensor(checkpoint, part, part.name).view(part.values.sizes()));
   const auto file = (checkpoint.folder() / "state.json").string();

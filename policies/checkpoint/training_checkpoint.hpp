@@ -1,5 +1,5 @@
-/// Saves and restores a training run: weights under Hugging Face names, optimizer state, schedule, scaler and data position.
-/// A checkpoint's folder is a Hugging Face model folder as well.
+/// Saves and restores a training run: weights under Hugging Face names, optimizer state, schedule, scaler and
+/// data position. A checkpoint's folder is a Hugging Face model folder as well.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,15 @@ struct TrainingState {
   scheduler::OptimizerParamSchedulerState scheduler;
 };
 
-/// One process writes the whole state. Weights have the dtypes that an export would give them, so that a run that goes on
-/// exports as the first one would have; main weights are kept beside them wherever that loses bits.
-void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state, const bridge::AutoBridge& bridge,
-                           const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw, int keep_last);
+/// One process writes the whole state. Weights have the dtypes that an export would give them, so that a run
+/// that goes on exports as the first one would have; main weights are kept beside them wherever that loses
+/// bits.
+void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state,
+                           const bridge::AutoBridge& bridge, const optimizer::ParamBuffer& buffer,
+                           const optimizer::AdamW& adamw, int keep_last);
 
-/// Restores main weights, rounded weights and Adam's moments, and returns the rest. UserError naming folder and tensor where the
-/// checkpoint holds no training state, or one of another precision.
+/// Restores main weights, rounded weights and Adam's moments, and returns the rest. UserError naming folder
+/// and tensor where the checkpoint holds no training state, or one of another precision.
 TrainingState load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                                     optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);
 
@@ -49,7 +51,8 @@ void save_training_state(Engine& engine, const std::filesystem::path& dir, const
     save_training_tensors(dir,
                           {position, engine.optimizer().inner().updates, engine.optimizer().scaler_state(),
                            engine.lr_scheduler().state()},
-                          engine.bridge(), engine.param_buffer(), engine.optimizer().inner(), static_cast<int>(keep_last));
+                          engine.bridge(), engine.param_buffer(), engine.optimizer().inner(),
+                          static_cast<int>(keep_last));
   engine.context().world->barrier();
 }
 

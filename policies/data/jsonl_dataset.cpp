@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <set>
 #include <span>
 #include <string_view>
@@ -14,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "mgfl/base/edit_distance.hpp"
 #include "mgfl/base/error.hpp"
 #include "policies/data/mapped_file.hpp"
 
@@ -25,20 +25,6 @@ using Json = nlohmann::json;
 constexpr std::array<std::string_view, 3> known_keys{"input_ids", "labels", "loss_mask"};
 // Keys of other programs' samples that would change what is trained; ignoring them in silence would be wrong.
 constexpr std::array<std::string_view, 3> unsupported_keys{"attention_mask", "position_ids", "cu_seqlens"};
-
-// Levenshtein's distance.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j)
-      diagonal = std::exchange(
-          row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, diagonal + (a[i] == b[j] ? std::size_t{0} : 1)}));
-  }
-  return row.back();
-}
 
 void check_key(const std::string& key) {
   for (const std::string_view known : known_keys)

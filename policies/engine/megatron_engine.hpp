@@ -1,4 +1,5 @@
-/// The shipped engines: data-parallel language models in four precisions, alone or over MPI. Compiled once, in the library.
+/// The shipped engines: data-parallel language models in four precisions, alone or over MPI. Compiled once,
+/// in the library.
 #pragma once
 
 #include "mgfl/engine/engine.hpp"
@@ -12,15 +13,16 @@
 
 namespace mgfl {
 
-/// Language model, AdamW, Megatron's schedule: `LanguageModelEngine<parallel::Mpi, optimizer::Bf16WithFp32Main>`.
+/// Language model, AdamW, Megatron's schedule: `LanguageModelEngine<parallel::Mpi,
+/// optimizer::Bf16WithFp32Main>`.
 template <parallel::Communicator C, optimizer::Precision P>
 using LanguageModelEngine =
     MegatronEngineWithLMHead<parallel::DataParallel<C>, optimizer::Local<optimizer::AdamW, P>,
                              scheduler::OptimizerParamScheduler, model::Decoder>;
 
-#define MGFL_LANGUAGE_MODEL_ENGINE(communicator, precision)                                            \
-  template class Engine<parallel::DataParallel<communicator>,                                          \
-                        optimizer::Local<optimizer::AdamW, optimizer::precision>,                      \
+#define MGFL_LANGUAGE_MODEL_ENGINE(communicator, precision)                       \
+  template class Engine<parallel::DataParallel<communicator>,                     \
+                        optimizer::Local<optimizer::AdamW, optimizer::precision>, \
                         scheduler::OptimizerParamScheduler, model::Decoder>
 
 extern MGFL_LANGUAGE_MODEL_ENGINE(parallel::Self, Fp64);

@@ -1,4 +1,5 @@
-/// Calls the active compute kernels: `kernels::rms_norm(...)` is the body that this build's vendor and kernel set provide.
+/// Calls the active compute kernels: `kernels::rms_norm(...)` is the body that this build's vendor and kernel
+/// set provide.
 #pragma once
 
 #include "mgfl/override/dispatch.hpp"

@@ -1,4 +1,5 @@
-/// Memory for one micro-batch's activations: taken in stack order, kept from step to step, so that nothing is mapped twice.
+/// Memory for one micro-batch's activations: taken in stack order, kept from step to step, so that nothing is
+/// mapped twice.
 #pragma once
 
 #include <cstdint>

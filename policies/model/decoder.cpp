@@ -50,8 +50,8 @@ Tensor value_or_none(const OptionalParam& param) {
 }
 
 /// cos and sin of every token's angles, [tokens, head_dim / 2], computed in double.
-void rotary_tables(const MicroBatch& micro_batch, const std::vector<double>& inverse_frequencies, double factor,
-                   Tensor& cos, Tensor& sin) {
+void rotary_tables(const MicroBatch& micro_batch, const std::vector<double>& inverse_frequencies,
+                   double factor, Tensor& cos, Tensor& sin) {
   const auto& batch = micro_batch.batch;
   const auto tokens = batch.num_tokens();
   const auto half = static_cast<std::int64_t>(inverse_frequencies.size());
@@ -62,7 +62,8 @@ void rotary_tables(const MicroBatch& micro_batch, const std::vector<double>& inv
   } else {
     const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
     for (std::int64_t s = 0; s < batch.num_sequences(); ++s)
-      for (auto t = borders[s]; t < borders[s + 1]; ++t) positions[static_cast<std::size_t>(t)] = t - borders[s];
+      for (auto t = borders[s]; t < borders[s + 1]; ++t)
+        positions[static_cast<std::size_t>(t)] = t - borders[s];
   }
   const auto fill = [&](auto* cos_row, auto* sin_row) {
     using M = std::remove_reference_t<decltype(*cos_row)>;
@@ -84,12 +85,12 @@ void rotary_tables(const MicroBatch& micro_batch, const std::vector<double>& inv
 
 /// Tensors that every layer of one pass uses again: nothing in them outlives its layer.
 struct Scratch {
-  Tensor normed, rstd, delta, activated;                // forward
-  Tensor d_activated, d_context, d_qkv, d_normed;       // backward
+  Tensor normed, rstd, delta, activated;           // forward
+  Tensor d_activated, d_context, d_qkv, d_normed;  // backward
 };
 
-/// Layer blocks as pairs. `residual` + `delta` is the stream that enters; on return `residual` is the stream before the MLP
-/// and `delta` the MLP's output.
+/// Layer blocks as pairs. `residual` + `delta` is the stream that enters; on return `residual` is the stream
+/// before the MLP and `delta` the MLP's output.
 struct LayerPass {
   const TransformerConfig& config;
   std::size_t index;
@@ -99,12 +100,14 @@ struct LayerPass {
   NoTensorParallel tp;
 
   /// x w^T with w split over output rows: every rank computes its own columns.
-  static void column_parallel(const act<placement::Replicated>& x, const Tensor& w, const Tensor& bias, Tensor& y) {
+  static void column_parallel(const act<placement::Replicated>& x, const Tensor& w, const Tensor& bias,
+                              Tensor& y) {
     kernels::linear(x.tensor, w, bias, y);
   }
 
   /// x w^T with w split over input columns: a summand, made whole by the group; the bias is added once.
-  act<placement::Replicated> row_parallel(const Tensor& x, const Tensor& w, const Tensor& bias, Tensor& y) const {
+  act<placement::Replicated> row_parallel(const Tensor& x, const Tensor& w, const Tensor& bias,
+                                          Tensor& y) const {
     kernels::linear(x, w, bias, y);
     return parallel::reduce_from_tensor_model_parallel_region(tp, act<placement::Partial>{y});
   }
@@ -112,8 +115,8 @@ struct LayerPass {
   void forward(const DecoderLayer& layer, const Tensor& stream, const Tensor& delta, LayerActivations& saved,
                Scratch& scratch, Tensor& mlp_out) const {
     forward(layer, stream, delta, saved, scratch, mlp_out, [&] {
-      kernels::attention(saved.qkv, micro_batch.batch.cu_seqlens, attention_shape(config, index), saved.context,
-                         saved.lse);
+      kernels::attention(saved.qkv, micro_batch.batch.cu_seqlens, attention_shape(config, index),
+                         saved.context, saved.lse);
     });
   }
 
@@ -122,23 +125,24 @@ struct LayerPass {
   void forward(const DecoderLayer& layer, const Tensor& stream, const Tensor& delta, LayerActivations& saved,
                Scratch& scratch, Tensor& mlp_out, Attend&& attend) const {
     const auto& attention = layer.self_attention;
-    kernels::rms_norm(stream, delta, layer.input_layernorm_weight.value, config.layernorm_epsilon, saved.input,
-                      scratch.normed, saved.input_rstd);
+    kernels::rms_norm(stream, delta, layer.input_layernorm_weight.value, config.layernorm_epsilon,
+                      saved.input, scratch.normed, saved.input_rstd);
     auto& projected = config.qk_layernorm ? saved.qkv_before_norm : saved.qkv;
-    column_parallel({scratch.normed}, attention.linear_qkv_weight.value, value_or_none(attention.linear_qkv_bias),
-                    projected);
+    column_parallel({scratch.normed}, attention.linear_qkv_weight.value,
+                    value_or_none(attention.linear_qkv_bias), projected);
     kernels::qk_norm_rotary(projected, value_or_none(attention.q_layernorm_weight),
                             value_or_none(attention.k_layernorm_weight), config.layernorm_epsilon, cos, sin,
                             qkv_layout(config), saved.qkv, saved.qk_rstd);
     attend();
     const auto attended = row_parallel(saved.context, attention.linear_proj_weight.value,
                                        value_or_none(attention.linear_proj_bias), scratch.delta);
-    kernels::rms_norm(saved.input, attended.tensor, layer.pre_mlp_layernorm_weight.value, config.layernorm_epsilon,
-                      saved.middle, scratch.normed, saved.middle_rstd);
-    column_parallel({scratch.normed}, layer.mlp.linear_fc1_weight.value, value_or_none(layer.mlp.linear_fc1_bias),
-                    saved.gate_up);
+    kernels::rms_norm(saved.input, attended.tensor, layer.pre_mlp_layernorm_weight.value,
+                      config.layernorm_epsilon, saved.middle, scratch.normed, saved.middle_rstd);
+    column_parallel({scratch.normed}, layer.mlp.linear_fc1_weight.value,
+                    value_or_none(layer.mlp.linear_fc1_bias), saved.gate_up);
     kernels::swiglu(saved.gate_up, scratch.activated);
-    row_parallel(scratch.activated, layer.mlp.linear_fc2_weight.value, value_or_none(layer.mlp.linear_fc2_bias), mlp_out);
+    row_parallel(scratch.activated, layer.mlp.linear_fc2_weight.value,
+                 value_or_none(layer.mlp.linear_fc2_bias), mlp_out);
   }
 
   /// d_stream: gradient of the layer's output stream on entry, of its input stream on exit.
@@ -152,27 +156,28 @@ struct LayerPass {
     kernels::linear_weight_grad(saved.gate_up, scratch.normed, mlp.linear_fc1_weight.main_grad);
     if (mlp.linear_fc1_bias) kernels::bias_grad(saved.gate_up, mlp.linear_fc1_bias->main_grad);
     input_grad(saved.gate_up, mlp.linear_fc1_weight.value, scratch);
-    kernels::rms_norm_backward(scratch.d_normed, saved.middle, layer.pre_mlp_layernorm_weight.value, saved.middle_rstd,
-                               d_stream, d_stream, layer.pre_mlp_layernorm_weight.main_grad);
+    kernels::rms_norm_backward(scratch.d_normed, saved.middle, layer.pre_mlp_layernorm_weight.value,
+                               saved.middle_rstd, d_stream, d_stream,
+                               layer.pre_mlp_layernorm_weight.main_grad);
 
     auto& attention = layer.self_attention;
     kernels::linear_weight_grad(d_stream, saved.context, attention.linear_proj_weight.main_grad);
     if (attention.linear_proj_bias) kernels::bias_grad(d_stream, attention.linear_proj_bias->main_grad);
     kernels::linear_input_grad(d_stream, attention.linear_proj_weight.value, scratch.d_context);
-    kernels::attention_backward(scratch.d_context, saved.qkv, saved.context, saved.lse, micro_batch.batch.cu_seqlens,
-                                attention_shape(config, index), scratch.d_qkv);
+    kernels::attention_backward(scratch.d_context, saved.qkv, saved.context, saved.lse,
+                                micro_batch.batch.cu_seqlens, attention_shape(config, index), scratch.d_qkv);
     Tensor none;
-    kernels::qk_norm_rotary_backward(scratch.d_qkv, saved.qkv_before_norm, value_or_none(attention.q_layernorm_weight),
-                                     value_or_none(attention.k_layernorm_weight), cos, sin, saved.qk_rstd,
-                                     qkv_layout(config),
-                                     attention.q_layernorm_weight ? attention.q_layernorm_weight->main_grad : none,
-                                     attention.k_layernorm_weight ? attention.k_layernorm_weight->main_grad : none);
+    kernels::qk_norm_rotary_backward(
+        scratch.d_qkv, saved.qkv_before_norm, value_or_none(attention.q_layernorm_weight),
+        value_or_none(attention.k_layernorm_weight), cos, sin, saved.qk_rstd, qkv_layout(config),
+        attention.q_layernorm_weight ? attention.q_layernorm_weight->main_grad : none,
+        attention.k_layernorm_weight ? attention.k_layernorm_weight->main_grad : none);
     norm_again(saved.input, layer.input_layernorm_weight.value, scratch);
     kernels::linear_weight_grad(scratch.d_qkv, scratch.normed, attention.linear_qkv_weight.main_grad);
     if (attention.linear_qkv_bias) kernels::bias_grad(scratch.d_qkv, attention.linear_qkv_bias->main_grad);
     input_grad(scratch.d_qkv, attention.linear_qkv_weight.value, scratch);
-    kernels::rms_norm_backward(scratch.d_normed, saved.input, layer.input_layernorm_weight.value, saved.input_rstd,
-                               d_stream, d_stream, layer.input_layernorm_weight.main_grad);
+    kernels::rms_norm_backward(scratch.d_normed, saved.input, layer.input_layernorm_weight.value,
+                               saved.input_rstd, d_stream, d_stream, layer.input_layernorm_weight.main_grad);
   }
 
  private:
@@ -189,7 +194,8 @@ struct LayerPass {
 };
 
 /// Memory for one layer's activations.
-LayerActivations take_layer(Arena& arena, const TransformerConfig& config, std::int64_t tokens, at::ScalarType dtype) {
+LayerActivations take_layer(Arena& arena, const TransformerConfig& config, std::int64_t tokens,
+                            at::ScalarType dtype) {
   const auto layout = qkv_layout(config);
   const auto main = main_dtype(dtype);
   LayerActivations saved;
@@ -208,17 +214,18 @@ LayerActivations take_layer(Arena& arena, const TransformerConfig& config, std::
   return saved;
 }
 
-/// Appends one position to each listed sequence and lets its queries look at all that the cache holds (window allowing).
-/// qkv [n, row_width] after rotation; context [n, heads * head_dim].
-void attend_to_cache(const Tensor& qkv, const std::vector<std::int64_t>& sequences, const kernels::AttentionShape& shape,
-                     const std::vector<std::int64_t>& lengths, Tensor& keys, Tensor& values, Tensor& context) {
+/// Appends one position to each listed sequence and lets its queries look at all that the cache holds (window
+/// allowing). qkv [n, row_width] after rotation; context [n, heads * head_dim].
+void attend_to_cache(const Tensor& qkv, const std::vector<std::int64_t>& sequences,
+                     const kernels::AttentionShape& shape, const std::vector<std::int64_t>& lengths,
+                     Tensor& keys, Tensor& values, Tensor& context) {
   const auto& layout = shape.layout;
   const auto math = main_dtype(qkv.scalar_type());
   for (std::size_t row = 0; row < sequences.size(); ++row) {
     const auto sequence = sequences[row];
     const auto position = lengths[static_cast<std::size_t>(sequence)];
-    const auto groups =
-        qkv.select(0, static_cast<std::int64_t>(row)).view({layout.groups, layout.queries_per_group + 2, layout.head_dim});
+    const auto groups = qkv.select(0, static_cast<std::int64_t>(row))
+                            .view({layout.groups, layout.queries_per_group + 2, layout.head_dim});
     auto k = keys.select(0, sequence), v = values.select(0, sequence);
     k.select(1, position).copy_(groups.select(1, layout.queries_per_group));
     v.select(1, position).copy_(groups.select(1, layout.queries_per_group + 1));
@@ -234,25 +241,29 @@ void attend_to_cache(const Tensor& qkv, const std::vector<std::int64_t>& sequenc
 }  // namespace
 
 Decoder::Decoder(const TransformerConfig& config)
-    : word_embeddings(matrix<placement::Vocab>("embedding.word_embeddings.weight", config.vocab_size, config.hidden_size,
-                                               config.init_method_std)),
-      final_layernorm(vector<placement::Replicated>("decoder.final_layernorm.weight", config.hidden_size, 1.0)),
+    : word_embeddings(matrix<placement::Vocab>("embedding.word_embeddings.weight", config.vocab_size,
+                                               config.hidden_size, config.init_method_std)),
+      final_layernorm(
+          vector<placement::Replicated>("decoder.final_layernorm.weight", config.hidden_size, 1.0)),
       config_(config),
       inverse_frequencies_(rotary_inverse_frequencies(config)) {
   const auto width = qkv_layout(config).row_width();
   const auto context = config.num_attention_heads * config.kv_channels;
   const auto std = config.init_method_std;
-  const auto output_std = std / std::sqrt(2.0 * static_cast<double>(config.num_layers));  // Megatron's output layers
+  const auto output_std =
+      std / std::sqrt(2.0 * static_cast<double>(config.num_layers));  // Megatron's output layers
   for (std::int64_t i = 0; i < config.num_layers; ++i) {
     const auto prefix = concat("decoder.layers.", i, ".");
     const auto attention = prefix + "self_attention.";
     const auto mlp = prefix + "mlp.";
     DecoderLayer layer;
-    layer.input_layernorm_weight = vector<placement::Replicated>(prefix + "input_layernorm.weight", config.hidden_size, 1.0);
+    layer.input_layernorm_weight =
+        vector<placement::Replicated>(prefix + "input_layernorm.weight", config.hidden_size, 1.0);
     layer.self_attention.linear_qkv_weight =
         matrix<placement::Qkv>(attention + "linear_qkv.weight", width, config.hidden_size, std);
     if (config.add_qkv_bias)
-      layer.self_attention.linear_qkv_bias = vector<placement::Qkv>(attention + "linear_qkv.bias", width, 0.0);
+      layer.self_attention.linear_qkv_bias =
+          vector<placement::Qkv>(attention + "linear_qkv.bias", width, 0.0);
     if (config.qk_layernorm) {
       layer.self_attention.q_layernorm_weight =
           vector<placement::Replicated>(attention + "q_layernorm.weight", config.kv_channels, 1.0);
@@ -266,18 +277,21 @@ Decoder::Decoder(const TransformerConfig& config)
           vector<placement::Replicated>(attention + "linear_proj.bias", config.hidden_size, 0.0);
     layer.pre_mlp_layernorm_weight =
         vector<placement::Replicated>(prefix + "pre_mlp_layernorm.weight", config.hidden_size, 1.0);
-    layer.mlp.linear_fc1_weight =
-        matrix<placement::GateUp>(mlp + "linear_fc1.weight", 2 * config.ffn_hidden_size, config.hidden_size, std);
+    layer.mlp.linear_fc1_weight = matrix<placement::GateUp>(
+        mlp + "linear_fc1.weight", 2 * config.ffn_hidden_size, config.hidden_size, std);
     if (config.add_mlp_bias)
-      layer.mlp.linear_fc1_bias = vector<placement::GateUp>(mlp + "linear_fc1.bias", 2 * config.ffn_hidden_size, 0.0);
-    layer.mlp.linear_fc2_weight =
-        matrix<placement::Row>(mlp + "linear_fc2.weight", config.hidden_size, config.ffn_hidden_size, output_std);
+      layer.mlp.linear_fc1_bias =
+          vector<placement::GateUp>(mlp + "linear_fc1.bias", 2 * config.ffn_hidden_size, 0.0);
+    layer.mlp.linear_fc2_weight = matrix<placement::Row>(mlp + "linear_fc2.weight", config.hidden_size,
+                                                         config.ffn_hidden_size, output_std);
     if (config.add_mlp_bias)
-      layer.mlp.linear_fc2_bias = vector<placement::Replicated>(mlp + "linear_fc2.bias", config.hidden_size, 0.0);
+      layer.mlp.linear_fc2_bias =
+          vector<placement::Replicated>(mlp + "linear_fc2.bias", config.hidden_size, 0.0);
     layers.push_back(std::move(layer));
   }
   if (!config.share_embeddings_and_output_weights)
-    output_layer = matrix<placement::Vocab>("output_layer.weight", config.vocab_size, config.hidden_size, std);
+    output_layer =
+        matrix<placement::Vocab>("output_layer.weight", config.vocab_size, config.hidden_size, std);
 }
 
 void Decoder::forward(const MicroBatch& batch, Workspace& workspace, bool keep) const {
@@ -308,7 +322,8 @@ void Decoder::forward(const MicroBatch& batch, Workspace& workspace, bool keep) 
   scratch.activated = arena.take({tokens, config_.ffn_hidden_size}, dtype);
 
   kernels::embedding(batch.batch.input_ids, word_embeddings.value, 0, embedded);
-  // The stream that enters a layer is `stream` + `delta`; the first layer's delta is nothing, so its input is a copy.
+  // The stream that enters a layer is `stream` + `delta`; the first layer's delta is nothing, so its input is
+  // a copy.
   Tensor stream = embedded, delta;
   LayerActivations saved;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -322,8 +337,8 @@ void Decoder::forward(const MicroBatch& batch, Workspace& workspace, bool keep) 
     stream = saved.middle;
     delta = mlp_out;
   }
-  kernels::rms_norm(stream, delta, final_layernorm.value, config_.layernorm_epsilon, run.final_input, run.hidden,
-                    run.final_rstd);
+  kernels::rms_norm(stream, delta, final_layernorm.value, config_.layernorm_epsilon, run.final_input,
+                    run.hidden, run.final_rstd);
   if (!keep) {
     run.layers.clear();
     arena.release(start);
@@ -332,22 +347,22 @@ void Decoder::forward(const MicroBatch& batch, Workspace& workspace, bool keep) 
 
 HeadOutput Decoder::head_forward(Workspace& workspace, bool with_entropy) const {
   auto& run = workspace.activations;
-  return linear_cross_entropy(run.hidden, head().value, run.batch.batch, with_entropy, workspace.arena, run.log_normalizer,
-                              run.entropy);
+  return linear_cross_entropy(run.hidden, head().value, run.batch.batch, with_entropy, workspace.arena,
+                              run.log_normalizer, run.entropy);
 }
 
 void Decoder::head_backward(Workspace& workspace, const Tensor& d_log_prob, const Tensor& d_entropy) {
   auto& run = workspace.activations;
   run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
-  linear_cross_entropy_backward(run.hidden, head().value, run.batch.batch, run.log_normalizer, run.entropy, d_log_prob,
-                                d_entropy, workspace.arena, run.d_hidden, head().main_grad);
+  linear_cross_entropy_backward(run.hidden, head().value, run.batch.batch, run.log_normalizer, run.entropy,
+                                d_log_prob, d_entropy, workspace.arena, run.d_hidden, head().main_grad);
 }
 
 HeadOutput Decoder::head_forward_backward(Workspace& workspace, const Tensor& d_log_prob, bool with_entropy) {
   auto& run = workspace.activations;
   run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
-  return linear_cross_entropy_forward_backward(run.hidden, head().value, run.batch.batch, d_log_prob, with_entropy,
-                                               workspace.arena, run.d_hidden, head().main_grad);
+  return linear_cross_entropy_forward_backward(run.hidden, head().value, run.batch.batch, d_log_prob,
+                                               with_entropy, workspace.arena, run.d_hidden, head().main_grad);
 }
 
 void Decoder::backward(Workspace& workspace) {
@@ -367,8 +382,8 @@ void Decoder::backward(Workspace& workspace) {
   scratch.d_normed = arena.take({tokens, config_.hidden_size}, dtype);
 
   auto& d_stream = run.d_hidden;
-  kernels::rms_norm_backward(d_stream, run.final_input, final_layernorm.value, run.final_rstd, Tensor(), d_stream,
-                             final_layernorm.main_grad);
+  kernels::rms_norm_backward(d_stream, run.final_input, final_layernorm.value, run.final_rstd, Tensor(),
+                             d_stream, final_layernorm.main_grad);
   for (std::size_t i = layers.size(); i-- > 0;) {
     const LayerPass pass{config_, i, run.batch, run.cos, run.sin, {}};
     pass.backward(layers[i], run.layers[i], scratch, d_stream);
@@ -411,7 +426,8 @@ Tensor Decoder::prefill(const Batch& prompts, KvCache& cache, Workspace& workspa
   for (std::int64_t s = 0; s < prompts.num_sequences(); ++s) {
     const std::int64_t begin = borders[s], length = borders[s + 1] - begin;
     for (std::size_t i = 0; i < layers.size(); ++i) {
-      const auto rows = run.layers[i].qkv.narrow(0, begin, length)
+      const auto rows = run.layers[i]
+                            .qkv.narrow(0, begin, length)
                             .view({length, layout.groups, layout.queries_per_group + 2, layout.head_dim})
                             .transpose(0, 1);  // [groups, length, q.. k v, head_dim]
       cache.keys[i].select(0, s).narrow(1, 0, length).copy_(rows.select(2, layout.queries_per_group));
@@ -441,12 +457,14 @@ Tensor Decoder::decode(const Tensor& ids, const std::vector<std::int64_t>& seque
   auto cos = arena.take({rows, half}, main), sin = arena.take({rows, half}, main);
   rotary_tables(micro_batch, inverse_frequencies_, config_.rope_scaling.attention_factor, cos, sin);
 
-  std::array<LayerActivations, 2> saved{take_layer(arena, config_, rows, dtype), take_layer(arena, config_, rows, dtype)};
+  std::array<LayerActivations, 2> saved{take_layer(arena, config_, rows, dtype),
+                                        take_layer(arena, config_, rows, dtype)};
   Scratch scratch;
   scratch.normed = arena.take({rows, config_.hidden_size}, dtype);
   scratch.delta = arena.take({rows, config_.hidden_size}, dtype);
   scratch.activated = arena.take({rows, config_.ffn_hidden_size}, dtype);
-  auto embedded = arena.take({rows, config_.hidden_size}, dtype), mlp_out = arena.take({rows, config_.hidden_size}, dtype);
+  auto embedded = arena.take({rows, config_.hidden_size}, dtype),
+       mlp_out = arena.take({rows, config_.hidden_size}, dtype);
   kernels::embedding(ids, word_embeddings.value, 0, embedded);
   Tensor stream = embedded, delta;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -454,14 +472,15 @@ Tensor Decoder::decode(const Tensor& ids, const std::vector<std::int64_t>& seque
     if (!delta.defined()) layer.input = embedded;
     const LayerPass pass{config_, i, micro_batch, cos, sin, {}};
     pass.forward(layers[i], stream, delta, layer, scratch, mlp_out, [&] {
-      attend_to_cache(layer.qkv, sequences, attention_shape(config_, i), cache.lengths, cache.keys[i], cache.values[i],
-                      layer.context);
+      attend_to_cache(layer.qkv, sequences, attention_shape(config_, i), cache.lengths, cache.keys[i],
+                      cache.values[i], layer.context);
     });
     stream = layer.middle;
     delta = mlp_out;
   }
   for (auto sequence : sequences) ++cache.lengths[static_cast<std::size_t>(sequence)];
-  auto sum = arena.take({rows, config_.hidden_size}, dtype), hidden = arena.take({rows, config_.hidden_size}, dtype);
+  auto sum = arena.take({rows, config_.hidden_size}, dtype),
+       hidden = arena.take({rows, config_.hidden_size}, dtype);
   auto rstd = arena.take({rows}, main);
   kernels::rms_norm(stream, delta, final_layernorm.value, config_.layernorm_epsilon, sum, hidden, rstd);
   auto out = empty({rows, config_.vocab_size}, dtype);

@@ -1,5 +1,5 @@
-/// The decoder-only transformer: modules as plain structs of parameters, blocks as explicit forward/backward pairs.
-/// Mirrors megatron.core.models.gpt.GPTModel.
+/// The decoder-only transformer: structs of parameters, blocks as explicit forward/backward pairs.
+// Mirrors megatron.core.models.gpt.GPTModel.
 #pragma once
 
 #include <memory>
@@ -41,37 +41,39 @@ struct DecoderLayer {
   Mlp mlp;
 };
 
-/// What the forward pass of one layer keeps for its backward pass. Norm outputs and the activated MLP are computed anew.
+/// What the forward pass of one layer keeps for its backward pass. Norm outputs and the activated MLP are
+/// computed anew.
 struct LayerActivations {
-  Tensor input;               // [tokens, hidden] residual stream at the layer's start
-  Tensor input_rstd;          // [tokens]
-  Tensor qkv_before_norm;     // [tokens, qkv width], only where heads are normed
-  Tensor qk_rstd;             // [tokens, heads + groups], only where heads are normed
-  Tensor qkv;                 // [tokens, qkv width] after rotation
-  Tensor context;             // [tokens, heads * head_dim] attention output
-  Tensor lse;                 // [heads, tokens]
-  Tensor middle;              // [tokens, hidden] residual stream before the MLP
-  Tensor middle_rstd;         // [tokens]
-  Tensor gate_up;             // [tokens, 2 ffn]
+  Tensor input;            // [tokens, hidden] residual stream at the layer's start
+  Tensor input_rstd;       // [tokens]
+  Tensor qkv_before_norm;  // [tokens, qkv width], only where heads are normed
+  Tensor qk_rstd;          // [tokens, heads + groups], only where heads are normed
+  Tensor qkv;              // [tokens, qkv width] after rotation
+  Tensor context;          // [tokens, heads * head_dim] attention output
+  Tensor lse;              // [heads, tokens]
+  Tensor middle;           // [tokens, hidden] residual stream before the MLP
+  Tensor middle_rstd;      // [tokens]
+  Tensor gate_up;          // [tokens, 2 ffn]
 };
 
 /// One micro-batch on its way through the model. Tensors live in the workspace's arena.
 struct Activations {
   MicroBatch batch;
-  Tensor cos, sin;             // [tokens, head_dim / 2]
+  Tensor cos, sin;  // [tokens, head_dim / 2]
   std::vector<LayerActivations> layers;
-  Tensor final_input;          // [tokens, hidden]
-  Tensor final_rstd;           // [tokens]
-  Tensor hidden;               // [tokens, hidden], the head's input
-  Tensor log_normalizer;       // [tokens] lse of the scaled logits, kept for the head's backward pass
-  Tensor entropy;              // [tokens]
-  Tensor d_hidden;             // [tokens, hidden], the head's gradient
+  Tensor final_input;     // [tokens, hidden]
+  Tensor final_rstd;      // [tokens]
+  Tensor hidden;          // [tokens, hidden], the head's input
+  Tensor log_normalizer;  // [tokens] lse of the scaled logits, kept for the head's backward pass
+  Tensor entropy;         // [tokens]
+  Tensor d_hidden;        // [tokens, hidden], the head's gradient
 };
 
-/// Keys and values of every position so far, for generation. Layer tensors are [sequences, groups, capacity, head_dim].
+/// Keys and values of every position so far, for generation. Layer tensors are [sequences, groups, capacity,
+/// head_dim].
 struct KvCache {
-  std::vector<Tensor> keys, values;    // one of each a layer
-  std::vector<std::int64_t> lengths;   // positions filled, one a sequence
+  std::vector<Tensor> keys, values;   // one of each a layer
+  std::vector<std::int64_t> lengths;  // positions filled, one a sequence
 
   std::int64_t capacity() const { return keys.empty() ? 0 : keys.front().size(2); }
   /// Makes room for more positions; what is filled stays.
@@ -95,20 +97,24 @@ class Decoder {
 
   const TransformerConfig& config() const { return config_; }
 
-  /// Every parameter once, in the order of their Megatron names' layers. The references stay valid as long as the model.
+  /// Every parameter once, in the order of their Megatron names' layers. The references stay valid as long as
+  /// the model.
   std::vector<ParamRef> parameters();
 
-  /// Runs embedding, layers and final norm; keeps what backward needs in `workspace` (nothing with keep = false).
+  /// Runs embedding, layers and final norm; keeps what backward needs in `workspace` (nothing with keep =
+  /// false).
   void forward(const MicroBatch& batch, Workspace& workspace, bool keep) const;
 
-  /// log p(label) and entropy of every position, in row chunks, without storing logits. Both [tokens]; 0 at ignored labels
-  /// (log_probs). Entropy is only computed when asked for.
+  /// log p(label) and entropy of every position, in row chunks, without storing logits. Both [tokens]; 0 at
+  /// ignored labels (log_probs). Entropy is only computed when asked for.
   HeadOutput head_forward(Workspace& workspace, bool with_entropy) const;
 
-  /// Gradient of sum(d_log_prob * log_prob + d_entropy * entropy) with respect to the head's weight (accumulated) and input.
+  /// Gradient of sum(d_log_prob * log_prob + d_entropy * entropy) with respect to the head's weight
+  /// (accumulated) and input.
   void head_backward(Workspace& workspace, const Tensor& d_log_prob, const Tensor& d_entropy);
 
-  /// head_forward and head_backward in one pass over the logits, for losses whose gradient is known beforehand.
+  /// head_forward and head_backward in one pass over the logits, for losses whose gradient is known
+  /// beforehand.
   HeadOutput head_forward_backward(Workspace& workspace, const Tensor& d_log_prob, bool with_entropy);
 
   /// Backward of `forward` from the head's input gradient; accumulates every main_grad.
@@ -120,12 +126,13 @@ class Decoder {
   /// An empty cache for as many sequences, each of at most `capacity` positions.
   KvCache make_cache(std::int64_t sequences, std::int64_t capacity) const;
 
-  /// Runs whole prompts through the model and keeps their keys and values: sequence s of the batch becomes sequence s of the
-  /// cache. Logits of each sequence's last position, [sequences, vocab].
+  /// Runs whole prompts through the model and keeps their keys and values: sequence s of the batch becomes
+  /// sequence s of the cache. Logits of each sequence's last position, [sequences, vocab].
   Tensor prefill(const Batch& prompts, KvCache& cache, Workspace& workspace) const;
 
   /// One more token for each listed sequence of the cache. ids int64 [n]; logits [n, vocab].
-  Tensor decode(const Tensor& ids, const std::vector<std::int64_t>& sequences, KvCache& cache, Workspace& workspace) const;
+  Tensor decode(const Tensor& ids, const std::vector<std::int64_t>& sequences, KvCache& cache,
+                Workspace& workspace) const;
 
   /// Random weights, as the parameters' descriptions say.
   void initialize(std::uint64_t seed);
@@ -133,7 +140,8 @@ class Decoder {
   /// Adds the embedding's share of a tied weight to its main_grad; called once, after the last micro-batch.
   void finalize_tied_grads();
 
-  /// Allocates what gradients need beside main_grad (a tied weight keeps one buffer per use until the end of the step).
+  /// Allocates what gradients need beside main_grad (a tied weight keeps one buffer per use until the end of
+  /// the step).
   void allocate_grads(at::ScalarType main_dtype);
   void zero_grads();
 

@@ -8,8 +8,10 @@
 
 BOOST_HANA_ADAPT_STRUCT(mgfl::model::SelfAttention, linear_qkv_weight, linear_qkv_bias, q_layernorm_weight,
                         k_layernorm_weight, linear_proj_weight, linear_proj_bias);
-BOOST_HANA_ADAPT_STRUCT(mgfl::model::Mlp, linear_fc1_weight, linear_fc1_bias, linear_fc2_weight, linear_fc2_bias);
-BOOST_HANA_ADAPT_STRUCT(mgfl::model::DecoderLayer, input_layernorm_weight, self_attention, pre_mlp_layernorm_weight, mlp);
+BOOST_HANA_ADAPT_STRUCT(mgfl::model::Mlp, linear_fc1_weight, linear_fc1_bias, linear_fc2_weight,
+                        linear_fc2_bias);
+BOOST_HANA_ADAPT_STRUCT(mgfl::model::DecoderLayer, input_layernorm_weight, self_attention,
+                        pre_mlp_layernorm_weight, mlp);
 BOOST_HANA_ADAPT_STRUCT(mgfl::model::Decoder, word_embeddings, layers, final_layernorm, output_layer);
 
 namespace mgfl::model {
@@ -24,8 +26,7 @@ void collect(Param<Placement>& param, std::vector<ParamRef>& found) {
 }
 
 template <class Module>
-  requires(hana::Struct<Module>::value)
-void collect(Module& module, std::vector<ParamRef>& found);
+requires(hana::Struct<Module>::value) void collect(Module& module, std::vector<ParamRef>& found);
 
 template <class Part>
 void collect(std::optional<Part>& part, std::vector<ParamRef>& found) {
@@ -38,9 +39,9 @@ void collect(std::vector<Part>& parts, std::vector<ParamRef>& found) {
 }
 
 template <class Module>
-  requires(hana::Struct<Module>::value)
-void collect(Module& module, std::vector<ParamRef>& found) {
-  hana::for_each(hana::accessors<Module>(), [&](auto member) { collect(hana::second(member)(module), found); });
+requires(hana::Struct<Module>::value) void collect(Module& module, std::vector<ParamRef>& found) {
+  hana::for_each(hana::accessors<Module>(),
+                 [&](auto member) { collect(hana::second(member)(module), found); });
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ std::int64_t choose(const Tensor& logits, const SamplingConfig& config, double d
 
 }  // namespace
 
-std::vector<std::vector<std::int64_t>> generate(const Decoder& model, const Batch& prompts, const SamplingConfig& config,
-                                                std::int64_t first_stream) {
+std::vector<std::vector<std::int64_t>> generate(const Decoder& model, const Batch& prompts,
+                                                const SamplingConfig& config, std::int64_t first_stream) {
   NoGradGuard no_grad;
   const auto sequences = prompts.num_sequences();
   std::vector<std::vector<std::int64_t>> generated(static_cast<std::size_t>(sequences));

@@ -17,9 +17,10 @@ struct SamplingConfig {
   std::uint64_t seed = 1234;
 };
 
-/// New tokens of each sequence of `prompts`, ending with the model's end-of-sequence token or after max_new_tokens. Sequence i
-/// draws from stream `first_stream` + i, so what it gets does not depend on its neighbours. UserError for an empty prompt.
-std::vector<std::vector<std::int64_t>> generate(const Decoder& model, const Batch& prompts, const SamplingConfig& config,
-                                                std::int64_t first_stream = 0);
+/// New tokens of each sequence of `prompts`, ending with the model's end-of-sequence token or after
+/// max_new_tokens. Sequence i draws from stream `first_stream` + i, so what it gets does not depend on its
+/// neighbours. UserError for an empty prompt.
+std::vector<std::vector<std::int64_t>> generate(const Decoder& model, const Batch& prompts,
+                                                const SamplingConfig& config, std::int64_t first_stream = 0);
 
 }  // namespace mgfl::model

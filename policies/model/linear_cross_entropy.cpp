@@ -31,7 +31,10 @@ struct Pass {
   Tensor scale, logits, largest, sum_exp, sum_exp_z, predicted;
 
   Pass(const Tensor& hidden, const Tensor& weight, const Batch& batch, Arena& arena)
-      : hidden(hidden), weight(weight), batch(batch), statistics(statistics_dtype(hidden)),
+      : hidden(hidden),
+        weight(weight),
+        batch(batch),
+        statistics(statistics_dtype(hidden)),
         scale(logit_scale(batch, statistics)) {
     const auto rows = std::min(chunk_rows(hidden.scalar_type()), std::max<std::int64_t>(hidden.size(0), 1));
     logits = arena.take({rows, weight.size(0)}, hidden.scalar_type());
@@ -50,8 +53,8 @@ struct Pass {
   }
 
   /// Statistics of the chunk, turned into lse, entropy and log p(label) of rows [first, first + rows).
-  void statistics_of(std::int64_t first, std::int64_t rows, const Tensor& chunk, Tensor& log_normalizer, Tensor& entropy,
-                     Tensor& log_probs) {
+  void statistics_of(std::int64_t first, std::int64_t rows, const Tensor& chunk, Tensor& log_normalizer,
+                     Tensor& entropy, Tensor& log_probs) {
     const auto cut = [&](Tensor& t) { return t.narrow(0, 0, rows); };
     auto top = cut(largest), sum = cut(sum_exp), sum_z = cut(sum_exp_z), label_z = cut(predicted);
     const auto labels = batch.labels.narrow(0, first, rows);
@@ -60,12 +63,13 @@ struct Pass {
     log_normalizer.narrow(0, first, rows).copy_(log_sum.add(top));
     entropy.narrow(0, first, rows).copy_(log_sum.sub(sum_z.div(sum)));
     // label_z - largest first: both are near each other, so nothing is lost.
-    log_probs.narrow(0, first, rows).copy_(label_z.sub(top).sub(log_sum).masked_fill(labels.eq(ignore_index), 0.0));
+    log_probs.narrow(0, first, rows)
+        .copy_(label_z.sub(top).sub(log_sum).masked_fill(labels.eq(ignore_index), 0.0));
   }
 
   void gradients_of(std::int64_t first, std::int64_t rows, Tensor& chunk, const Tensor& log_normalizer,
-                    const Tensor& entropy, const Tensor& d_log_prob, const Tensor& d_entropy, Tensor& d_hidden,
-                    Tensor& weight_grad) {
+                    const Tensor& entropy, const Tensor& d_log_prob, const Tensor& d_entropy,
+                    Tensor& d_hidden, Tensor& weight_grad) {
     const auto cut = [&](const Tensor& t) { return t.defined() ? t.narrow(0, first, rows) : t; };
     kernels::vocab_rows_backward(chunk, cut(batch.labels), cut(scale), 0, cut(log_normalizer), cut(entropy),
                                  cut(d_log_prob), cut(d_entropy));
@@ -82,8 +86,8 @@ Tensor without_ignored(const Tensor& d_log_prob, const Batch& batch) {
 
 }  // namespace
 
-HeadOutput linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Batch& batch, bool with_entropy,
-                                Arena& arena, Tensor& log_normalizer, Tensor& entropy) {
+HeadOutput linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Batch& batch,
+                                bool with_entropy, Arena& arena, Tensor& log_normalizer, Tensor& entropy) {
   const auto tokens = hidden.size(0);
   log_normalizer = arena.take({tokens}, statistics_dtype(hidden));
   entropy = arena.take({tokens}, statistics_dtype(hidden));
@@ -99,8 +103,9 @@ HeadOutput linear_cross_entropy(const Tensor& hidden, const Tensor& weight, cons
 }
 
 void linear_cross_entropy_backward(const Tensor& hidden, const Tensor& weight, const Batch& batch,
-                                   const Tensor& log_normalizer, const Tensor& entropy, const Tensor& d_log_prob,
-                                   const Tensor& d_entropy, Arena& arena, Tensor& d_hidden, Tensor& weight_grad) {
+                                   const Tensor& log_normalizer, const Tensor& entropy,
+                                   const Tensor& d_log_prob, const Tensor& d_entropy, Arena& arena,
+                                   Tensor& d_hidden, Tensor& weight_grad) {
   const auto start = arena.mark();
   Pass pass(hidden, weight, batch, arena);
   const auto d_label = without_ignored(d_log_prob, batch);
@@ -110,9 +115,10 @@ void linear_cross_entropy_backward(const Tensor& hidden, const Tensor& weight, c
   arena.release(start);
 }
 
-HeadOutput linear_cross_entropy_forward_backward(const Tensor& hidden, const Tensor& weight, const Batch& batch,
-                                                 const Tensor& d_log_prob, bool with_entropy, Arena& arena,
-                                                 Tensor& d_hidden, Tensor& weight_grad) {
+HeadOutput linear_cross_entropy_forward_backward(const Tensor& hidden, const Tensor& weight,
+                                                 const Batch& batch, const Tensor& d_log_prob,
+                                                 bool with_entropy, Arena& arena, Tensor& d_hidden,
+                                                 Tensor& weight_grad) {
   const auto tokens = hidden.size(0);
   const auto start = arena.mark();
   auto log_normalizer = arena.take({tokens}, statistics_dtype(hidden));

@@ -27,13 +27,15 @@ void AdamW::step(ParamBuffer& buffer, const std::vector<ParamGroup>& groups, dou
   ++updates;
   const bool rounds = buffer.values.scalar_type() != buffer.main_params.scalar_type();
   for (const auto& segment : segments_) {
-    const auto cut = [&](const Tensor& flat) { return flat.narrow(0, segment.begin, segment.end - segment.begin); };
+    const auto cut = [&](const Tensor& flat) {
+      return flat.narrow(0, segment.begin, segment.end - segment.begin);
+    };
     auto main_param = cut(buffer.main_params), exp_avg_cut = cut(exp_avg), exp_avg_sq_cut = cut(exp_avg_sq);
     auto model_param = rounds ? cut(buffer.values) : Tensor();
     const auto& group = groups[segment.group];
     kernels::adamw_step(main_param, cut(buffer.main_grads), exp_avg_cut, exp_avg_sq_cut, model_param,
-                        {group.lr, config_.adam_beta1, config_.adam_beta2, config_.adam_eps, group.weight_decay, updates,
-                         grad_scale});
+                        {group.lr, config_.adam_beta1, config_.adam_beta2, config_.adam_eps,
+                         group.weight_decay, updates, grad_scale});
   }
 }
 

@@ -1,4 +1,5 @@
-/// AdamW on flat shards. Mirrors torch.optim.AdamW, with Megatron's rule for what decays.
+/// AdamW on flat shards, with Megatron's rule for what decays.
+// Mirrors torch.optim.AdamW.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +21,15 @@ class AdamW {
  public:
   AdamW(const ParamBuffer& buffer, const OptimizerConfig& config);
 
-  /// One update of every segment with its group's lr and weight decay; gradients are multiplied by grad_scale first.
-  /// Rounds the new main weights to the model's dtype where that is another.
+  /// One update of every segment with its group's lr and weight decay; gradients are multiplied by grad_scale
+  /// first. Rounds the new main weights to the model's dtype where that is another.
   void step(ParamBuffer& buffer, const std::vector<ParamGroup>& groups, double grad_scale);
 
   /// Group 0 decays (matrices, embeddings), group 1 does not (norms, biases).
   static std::vector<ParamGroup> param_groups(const OptimizerConfig& config);
 
-  Tensor exp_avg, exp_avg_sq;    // [numel] main dtype
-  std::int64_t updates = 0;      // real updates so far: Adam's step number
+  Tensor exp_avg, exp_avg_sq;  // [numel] main dtype
+  std::int64_t updates = 0;    // real updates so far: Adam's step number
 
  private:
   OptimizerConfig config_;

@@ -1,5 +1,5 @@
-/// One optimizer step over all parameters of a rank: unscale, look for non-finite gradients, clip, update, round.
-/// Mirrors megatron.core.optimizer.optimizer.MixedPrecisionOptimizer.
+/// One optimizer step over all parameters of a rank: unscale, look for non-finite gradients, clip, update,
+/// round. Mirrors megatron.core.optimizer.optimizer.MixedPrecisionOptimizer.
 #pragma once
 
 #include <cmath>
@@ -20,17 +20,18 @@
 
 namespace mgfl::optimizer {
 
-/// Works on the flat buffers of `ParamBuffer`. One scaler and one global found_inf for all parameters: a step that meets a
-/// non-finite gradient on any rank is skipped on all, and changes nothing but the scaler.
+/// Works on the flat buffers of `ParamBuffer`. One scaler and one global found_inf for all parameters: a step
+/// that meets a non-finite gradient on any rank is skipped on all, and changes nothing but the scaler.
 template <Precision P, parallel::Communicator C>
 class MixedPrecisionOptimizer : public Optimizer {
  public:
   using communicator_type = C;
 
-  /// Borrows `buffer` and the groups, which must outlive the optimizer. The ranks of grad_stats_parallel_group hold different
-  /// parameters: norms are summed over them. The ranks of data_parallel_group hold the same ones.
-  MixedPrecisionOptimizer(ParamBuffer& buffer, const OptimizerConfig& config, std::vector<C*> grad_stats_parallel_group,
-                          C* data_parallel_group)
+  /// Borrows `buffer` and the groups, which must outlive the optimizer. The ranks of
+  /// grad_stats_parallel_group hold different parameters: norms are summed over them. The ranks of
+  /// data_parallel_group hold the same ones.
+  MixedPrecisionOptimizer(ParamBuffer& buffer, const OptimizerConfig& config,
+                          std::vector<C*> grad_stats_parallel_group, C* data_parallel_group)
       : config_(config),
         buffer_(&buffer),
         grad_stats_parallel_group_(std::move(grad_stats_parallel_group)),
@@ -108,7 +109,8 @@ class MixedPrecisionOptimizer : public Optimizer {
     return DynamicGradScaler(dynamic);
   }
 
-  /// Data-parallel ranks reduced their gradients, so they should agree; this makes sure that they skip together.
+  /// Data-parallel ranks reduced their gradients, so they should agree; this makes sure that they skip
+  /// together.
   bool any_data_parallel_rank(bool found_inf) {
     auto flag = zeros({1}, at::kFloat).fill_(found_inf ? 1.0 : 0.0);
     data_parallel_group_->all_reduce(flag, ReduceOp::max);
@@ -117,7 +119,8 @@ class MixedPrecisionOptimizer : public Optimizer {
 
   std::int64_t num_zeros() const {
     std::int64_t zeros = 0;
-    for (const auto& param : buffer_->params) zeros += param.main_grad->numel() - param.main_grad->count_nonzero().template item<std::int64_t>();
+    for (const auto& param : buffer_->params)
+      zeros += param.main_grad->numel() - param.main_grad->count_nonzero().template item<std::int64_t>();
     return zeros;
   }
 

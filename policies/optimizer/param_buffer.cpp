@@ -21,7 +21,8 @@ Tensor ParamBuffer::view(const Tensor& flat, std::size_t param) const {
 
 MainParams::MainParams(const ParamBuffer& buffer) {
   for (std::size_t i = 0; i < buffer.params.size(); ++i) values.push_back(buffer.view(buffer.main_params, i));
-  for (std::size_t i = 0; i < buffer.params.size(); ++i) params.push_back({buffer.params[i].desc, &values[i], nullptr});
+  for (std::size_t i = 0; i < buffer.params.size(); ++i)
+    params.push_back({buffer.params[i].desc, &values[i], nullptr});
 }
 
 ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_dtype) {
@@ -32,14 +33,17 @@ ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_
     buffer.numel += (numel_of(*param.desc) + alignment - 1) / alignment * alignment;
   }
   buffer.values = zeros({buffer.numel}, model_dtype);
-  for (std::size_t i = 0; i < buffer.params.size(); ++i) *buffer.params[i].value = buffer.view(buffer.values, i);
+  for (std::size_t i = 0; i < buffer.params.size(); ++i)
+    *buffer.params[i].value = buffer.view(buffer.values, i);
   return buffer;
 }
 
 void allocate_training(ParamBuffer& buffer, at::ScalarType main_dtype) {
-  buffer.main_params = buffer.values.scalar_type() == main_dtype ? buffer.values : buffer.values.to(main_dtype);
+  buffer.main_params =
+      buffer.values.scalar_type() == main_dtype ? buffer.values : buffer.values.to(main_dtype);
   buffer.main_grads = zeros({buffer.numel}, main_dtype);
-  for (std::size_t i = 0; i < buffer.params.size(); ++i) *buffer.params[i].main_grad = buffer.view(buffer.main_grads, i);
+  for (std::size_t i = 0; i < buffer.params.size(); ++i)
+    *buffer.params[i].main_grad = buffer.view(buffer.main_grads, i);
 }
 
 }  // namespace mgfl::optimizer

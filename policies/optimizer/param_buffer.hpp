@@ -1,4 +1,5 @@
-/// Flat memory for all parameters of a rank: weights, main weights, main gradients. Mirrors Megatron's _ParamAndGradBuffer.
+/// Flat memory for all parameters of a rank: weights, main weights, main gradients.
+// Mirrors megatron.core.distributed.param_and_grad_buffer._ParamAndGradBuffer.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,15 @@
 
 namespace mgfl::optimizer {
 
-/// Every parameter's `value` and `main_grad` become views of these. Each parameter starts on a 64-element border; the
-/// elements between are zero for ever.
+/// Every parameter's `value` and `main_grad` become views of these. Each parameter starts on a 64-element
+/// border; the elements between are zero for ever.
 struct ParamBuffer {
   std::vector<ParamRef> params;
   std::vector<std::int64_t> offsets;  // of each parameter
   std::int64_t numel = 0;
   Tensor values;       // [numel] model dtype
-  Tensor main_params;  // [numel] main dtype; the same tensor as `values` where the dtypes agree; undefined: forward only
+  Tensor main_params;  // [numel] main dtype; the same tensor as `values` where the dtypes agree; undefined:
+                       // forward only
   Tensor main_grads;   // [numel] main dtype; undefined: forward only
 
   /// This parameter's part of any flat tensor, in the parameter's shape.
@@ -30,8 +32,8 @@ struct MainParams {
   std::vector<ParamRef> params;
 };
 
-/// Lays the parameters out and points their values at the buffer (contents: zero). Gradients and main weights are made by
-/// allocate_training.
+/// Lays the parameters out and points their values at the buffer (contents: zero). Gradients and main weights
+/// are made by allocate_training.
 ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_dtype);
 
 /// Adds main weights (copies of the weights as they are now) and zeroed main gradients.

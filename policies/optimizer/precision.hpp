@@ -29,7 +29,8 @@ struct Fp16WithLossScaler {
   static constexpr bool scales_loss = true;
 };
 
-static_assert(Precision<Fp64> && Precision<Fp32> && Precision<Bf16WithFp32Main> && Precision<Fp16WithLossScaler>);
+static_assert(Precision<Fp64> && Precision<Fp32> && Precision<Bf16WithFp32Main> &&
+              Precision<Fp16WithLossScaler>);
 
 /// True where the model's weights are the main weights.
 template <Precision P>

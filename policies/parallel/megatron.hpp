@@ -15,7 +15,8 @@ struct Cp : std::integral_constant<int, Size> {};
 template <int Size>
 struct Ep : std::integral_constant<int, Size> {};
 
-/// One rank's place on the grid and the groups it belongs to. Groups are borrowed: whoever made them keeps them alive.
+/// One rank's place on the grid and the groups it belongs to. Groups are borrowed: whoever made them keeps
+/// them alive.
 template <Communicator C>
 struct Context {
   Extents extents;

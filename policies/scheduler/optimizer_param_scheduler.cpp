@@ -182,7 +182,8 @@ void OptimizerParamScheduler::load_state(const OptimizerParamSchedulerState& sav
   take("start_wd", &Config::start_wd);
   take("end_wd", &Config::end_wd);
   take("wd_incr_style", &Config::wd_incr_style);
-  // Lengths count only where a style looks at them: a constant rate may go on for longer than it was first told.
+  // Lengths count only where a style looks at them: a constant rate may go on for longer than it was first
+  // told.
   if (merged.lr_decay_style != LrDecayStyle::constant) take("lr_decay_steps", &Config::lr_decay_steps);
   if (merged.wd_incr_style != WdIncrStyle::constant) take("wd_incr_steps", &Config::wd_incr_steps);
   if (merged.lr_decay_style == LrDecayStyle::wsd) {

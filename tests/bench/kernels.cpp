@@ -187,7 +187,7 @@ void adamw_step(benchmark::State& state) {
           [&] { body<targets::adamw_step, Original>()(param, grad, m, v, model, step); });
 }
 
-#define MGFL_BENCH(name, ...)                                               \
+#define MGFL_BENCH(name, ...)                                 \
   BENCHMARK_TEMPLATE(name, false) __VA_ARGS__->UseRealTime(); \
   BENCHMARK_TEMPLATE(name, true) __VA_ARGS__->UseRealTime()
 #define MGFL_BENCH_DTYPES(name) MGFL_BENCH(name, ->Arg(32)->Arg(16))

@@ -28,12 +28,7 @@ MpiEngine<P> make_engine(const Fixture& fixture, Groups& groups) {
   optimizer.lr = 1e-3;
   optimizer.adam_beta2 = 0.95;
   optimizer.weight_decay = 0.1;
-  scheduler::OptimizerParamSchedulerConfig schedule;
-  schedule.max_lr = 1e-3;
-  schedule.lr_decay_steps = 1;
-  schedule.lr_decay_style = scheduler::LrDecayStyle::constant;
-  schedule.start_wd = schedule.end_wd = 0.1;
-  return MpiEngine<P>({fixture.folder, "", 1}, {}, optimizer, schedule,
+  return MpiEngine<P>({fixture.folder, "", 1}, {}, optimizer, test::constant_schedule(1e-3, 0.1),
                       parallel::data_parallel_context(groups.world, groups.alone));
 }
 
@@ -74,7 +69,8 @@ TEST_CASE("Fp64: loss, gradients and three steps of every rank are those of one 
       const auto batch = fixture.batch("train.", 4 * step, 4 * step + 4);
       const auto trained = engine.forward_backward_batch(share(batch, groups.world), SftLoss{});
       CHECK(std::abs(trained.loss() - expected.tensor("train.loss")[step].item<double>()) < 1e-10);
-      CHECK(std::abs(engine.optimizer_step().grad_norm - expected.tensor("train.grad_norm")[step].item<double>()) < 1e-10);
+      CHECK(std::abs(engine.optimizer_step().grad_norm -
+                     expected.tensor("train.grad_norm")[step].item<double>()) < 1e-10);
       engine.lr_scheduler_step(4);
     }
     for (const auto& param : engine.param_buffer().params)
@@ -95,8 +91,12 @@ TEST_CASE("unlike token counts on the ranks share one division") {
   const float values[] = {1, 2, 3, 10, 0.5, 0.5, 0.5, 0.5, 2, 7, 8};
   const std::int32_t borders[] = {0, 3, 4, 9, 11};
   auto batch = sequences_of(fixture.batch(), 0, 1);
-  batch = {batch.input_ids.narrow(0, 0, 11).contiguous(), batch.labels.narrow(0, 0, 11).contiguous(),
-           zeros({11}, at::kFloat).fill_(1.0), zeros({5}, at::kInt), {}, {}};
+  batch = {batch.input_ids.narrow(0, 0, 11).contiguous(),
+           batch.labels.narrow(0, 0, 11).contiguous(),
+           zeros({11}, at::kFloat).fill_(1.0),
+           zeros({5}, at::kInt),
+           {},
+           {}};
   std::copy(borders, borders + 5, batch.cu_seqlens.data_ptr<std::int32_t>());
   const auto first_sequence = 4 * groups.world.rank() / groups.world.size();
   std::int64_t seen = borders[first_sequence];
@@ -123,11 +123,7 @@ TEST_CASE("a rank without supervised tokens, or without tokens, adds nothing") {
     const auto result = engine.forward_backward_batch(mine, SftLoss{});
 
     LanguageModelEngine<parallel::Self, optimizer::Fp64> single(
-        {fixture.folder, "", 1}, {}, {}, [] {
-          scheduler::OptimizerParamSchedulerConfig schedule;
-          schedule.lr_decay_steps = 1;
-          return schedule;
-        }(),
+        {fixture.folder, "", 1}, {}, {}, test::constant_schedule(0, 0),
         parallel::data_parallel_context(self_world, self_alone));
     single.initialize();
     const auto expected = single.forward_backward_batch(sequences_of(batch, 0, 1), SftLoss{});

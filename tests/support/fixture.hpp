@@ -5,6 +5,7 @@
 
 #include "mgfl/engine/batch.hpp"
 #include "policies/checkpoint/safetensors.hpp"
+#include "policies/scheduler/optimizer_param_scheduler.hpp"
 #include "tests/support/doctest.hpp"
 
 namespace mgfl::test {
@@ -22,6 +23,9 @@ struct Fixture {
   std::string folder;
   checkpoint::SafetensorsFile expected;
 };
+
+/// One learning rate and weight decay for all steps.
+scheduler::OptimizerParamSchedulerConfig constant_schedule(double lr, double weight_decay);
 
 /// Largest absolute difference, in double.
 double max_difference(const Tensor& a, const Tensor& b);

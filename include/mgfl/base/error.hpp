@@ -51,7 +51,8 @@ std::string some_of(const Range& names, std::size_t most = 6) {
   return count == 0 ? "nothing" : text.str();
 }
 
-/// Throws UserError with the joined parts unless `condition` holds. Say what is wrong, where, the values, what to do.
+/// Throws UserError with the joined parts unless `condition` holds. Say what is wrong, where, the values,
+/// what to do.
 template <class... Parts>
 void check_user(bool condition, const Parts&... parts) {
   if (!condition) [[unlikely]]

@@ -1,4 +1,5 @@
-/// A borrowed callable: one indirect call, no allocation, no ownership (std::function_ref arrives with C++26).
+/// A borrowed callable: one indirect call, no allocation, no ownership (std::function_ref arrives with
+/// C++26).
 #pragma once
 
 #include <type_traits>
@@ -14,8 +15,9 @@ template <class Result, class... Args>
 class function_ref<Result(Args...)> {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, function_ref> && std::is_invocable_r_v<Result, F&, Args...>)
-  function_ref(F&& callable) noexcept  // NOLINT: implicit on purpose, as in the standard
+  requires(!std::is_same_v<std::remove_cvref_t<F>, function_ref> &&
+           std::is_invocable_r_v<Result, F&, Args...>) function_ref(F&& callable)
+  noexcept  // NOLINT: implicit on purpose, as in the standard
       : object_(const_cast<void*>(static_cast<const void*>(&callable))),
         call_([](void* object, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);

@@ -11,10 +11,11 @@ namespace {
 
 void check_tensor(const Tensor& tensor, at::ScalarType dtype, std::int64_t numel, const char* name) {
   check_user(tensor.defined(), "batch: ", name, " is missing.");
-  check_user(tensor.scalar_type() == dtype, "batch: ", name, " has dtype ", c10::toString(tensor.scalar_type()),
-             ", expected ", c10::toString(dtype), ".");
+  check_user(tensor.scalar_type() == dtype, "batch: ", name, " has dtype ",
+             c10::toString(tensor.scalar_type()), ", expected ", c10::toString(dtype), ".");
   check_user(tensor.dim() == 1 && tensor.numel() == numel && tensor.is_contiguous(), "batch: ", name, " has ",
-             tensor.numel(), " elements in ", tensor.dim(), " dimensions, expected a contiguous vector of ", numel, ".");
+             tensor.numel(), " elements in ", tensor.dim(), " dimensions, expected a contiguous vector of ",
+             numel, ".");
 }
 
 }  // namespace
@@ -24,11 +25,11 @@ void validate_borders(const Batch& batch) {
   check_tensor(batch.cu_seqlens, at::kInt, batch.cu_seqlens.numel(), "cu_seqlens");
   const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
   const auto sequences = batch.num_sequences(), tokens = batch.num_tokens();
-  check_user(borders[0] == 0 && borders[sequences] == tokens, "batch: cu_seqlens runs from ", borders[0], " to ",
-             borders[sequences], ", expected from 0 to the ", tokens, " tokens of input_ids.");
+  check_user(borders[0] == 0 && borders[sequences] == tokens, "batch: cu_seqlens runs from ", borders[0],
+             " to ", borders[sequences], ", expected from 0 to the ", tokens, " tokens of input_ids.");
   for (std::int64_t s = 0; s < sequences; ++s)
-    check_user(borders[s] <= borders[s + 1], "batch: cu_seqlens falls from ", borders[s], " to ", borders[s + 1],
-               " at sequence ", s, "; it must not decrease.");
+    check_user(borders[s] <= borders[s + 1], "batch: cu_seqlens falls from ", borders[s], " to ",
+               borders[s + 1], " at sequence ", s, "; it must not decrease.");
 }
 
 void validate(const Batch& batch, std::int64_t vocab_size) {
@@ -51,8 +52,8 @@ void validate(const Batch& batch, std::int64_t vocab_size) {
                " of input_ids is outside the vocabulary of ", vocab_size,
                " tokens; the data was made with another tokenizer than the model's.");
     check_user(labels[t] == ignore_index || (labels[t] >= 0 && labels[t] < vocab_size), "label ", labels[t],
-               " at position ", t, " is outside the vocabulary of ", vocab_size, " tokens; use ", ignore_index,
-               " for positions without a label.");
+               " at position ", t, " is outside the vocabulary of ", vocab_size, " tokens; use ",
+               ignore_index, " for positions without a label.");
   }
 }
 
@@ -60,13 +61,17 @@ Batch sequences_of(const Batch& batch, std::int64_t first, std::int64_t last) {
   const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
   const std::int64_t begin = borders[first], tokens = borders[last] - begin;
   const auto cut = [&](const Tensor& t) { return t.defined() ? t.narrow(0, begin, tokens) : t; };
-  return {cut(batch.input_ids), cut(batch.labels), cut(batch.loss_mask),
-          batch.cu_seqlens.narrow(0, first, last - first + 1).sub(begin), cut(batch.position_ids), cut(batch.temperature)};
+  return {cut(batch.input_ids),    cut(batch.labels),
+          cut(batch.loss_mask),    batch.cu_seqlens.narrow(0, first, last - first + 1).sub(begin),
+          cut(batch.position_ids), cut(batch.temperature)};
 }
 
-std::vector<MicroBatch> split_micro_batches(const Batch& batch, std::int64_t micro_batch_size, std::int64_t max_tokens) {
-  check_user(max_tokens > 0 || micro_batch_size > 0, "the micro-batch size is ", micro_batch_size, "; it must be positive.");
-  const auto* borders = batch.cu_seqlens.defined() ? batch.cu_seqlens.const_data_ptr<std::int32_t>() : nullptr;
+std::vector<MicroBatch> split_micro_batches(const Batch& batch, std::int64_t micro_batch_size,
+                                            std::int64_t max_tokens) {
+  check_user(max_tokens > 0 || micro_batch_size > 0, "the micro-batch size is ", micro_batch_size,
+             "; it must be positive.");
+  const auto* borders =
+      batch.cu_seqlens.defined() ? batch.cu_seqlens.const_data_ptr<std::int32_t>() : nullptr;
   const auto sequences = batch.num_sequences();
   std::vector<MicroBatch> result;
   for (std::int64_t first = 0; first < sequences;) {

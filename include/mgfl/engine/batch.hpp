@@ -1,4 +1,5 @@
-/// What goes into the engine and what comes out: packed token batches, per-token outputs, (sum, count) losses.
+/// What goes into the engine and what comes out: packed token batches, per-token outputs, (sum, count)
+/// losses.
 #pragma once
 
 #include <cstdint>
@@ -41,19 +42,19 @@ struct HeadOutput {
   Tensor entropy;  // undefined unless asked for
 };
 
-/// What a loss closure sees of one micro-batch. log_probs and entropy are leaves: whatever the closure computes from them is
-/// differentiated.
+/// What a loss closure sees of one micro-batch. log_probs and entropy are leaves: whatever the closure
+/// computes from them is differentiated.
 struct LossInput {
   Tensor log_probs;
   Tensor entropy;
   const Batch& batch;
 };
 
-/// One loss or metric as a sum and the count to divide by. The one division happens after both are summed over micro-batches
-/// and data-parallel ranks.
+/// One loss or metric as a sum and the count to divide by. The one division happens after both are summed
+/// over micro-batches and data-parallel ranks.
 struct LossTerm {
   std::string name;
-  Tensor sum;          // scalar
+  Tensor sum;  // scalar
   double count = 0;
   bool is_loss = true;  // enters the gradient; false: reported only
 };
@@ -78,7 +79,7 @@ struct BatchResult {
 struct StepResult {
   bool stepped = false;
   bool found_inf = false;
-  double grad_norm = 0;       // before clipping; NaN where found_inf
+  double grad_norm = 0;         // before clipping; NaN where found_inf
   std::int64_t num_zeros = -1;  // -1: not counted
   double loss_scale = 1;
 };
@@ -89,8 +90,9 @@ void validate_borders(const Batch& batch);
 /// Throws UserError unless the batch is well formed and every id lies in [0, vocab_size).
 void validate(const Batch& batch, std::int64_t vocab_size);
 
-/// Cuts a batch into micro-batches of whole sequences, in order: at most `micro_batch_size` sequences each, or at most
-/// `max_tokens` tokens each where max_tokens > 0 (a hard cap; a longer sequence is a UserError).
-std::vector<MicroBatch> split_micro_batches(const Batch& batch, std::int64_t micro_batch_size, std::int64_t max_tokens);
+/// Cuts a batch into micro-batches of whole sequences, in order: at most `micro_batch_size` sequences each,
+/// or at most `max_tokens` tokens each where max_tokens > 0 (a hard cap; a longer sequence is a UserError).
+std::vector<MicroBatch> split_micro_batches(const Batch& batch, std::int64_t micro_batch_size,
+                                            std::int64_t max_tokens);
 
 }  // namespace mgfl

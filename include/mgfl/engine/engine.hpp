@@ -30,16 +30,16 @@ class Decoder;
 
 /// Where the model comes from.
 struct ModelConfig {
-  std::string local_path;    // Hugging Face folder with weights
-  std::string config_path;   // or: config.json for random weights from `seed`
+  std::string local_path;   // Hugging Face folder with weights
+  std::string config_path;  // or: config.json for random weights from `seed`
   std::uint64_t seed = 1234;
 };
 
 struct EngineConfig {
-  std::int64_t micro_batch_size = 1;               // sequences
-  std::int64_t max_tokens_per_micro_batch = 0;     // > 0: pack whole sequences up to this many tokens instead
-  bool forward_only = false;                       // no gradients, no optimizer: a reference model
-  bool calculate_entropy = false;                  // per-token entropy in outputs
+  std::int64_t micro_batch_size = 1;            // sequences
+  std::int64_t max_tokens_per_micro_batch = 0;  // > 0: pack whole sequences up to this many tokens instead
+  bool forward_only = false;                    // no gradients, no optimizer: a reference model
+  bool calculate_entropy = false;               // per-token entropy in outputs
 };
 
 template <parallel::ParallelPolicy P, optimizer::OptimizerPolicy O, scheduler::SchedulerPolicy S,
@@ -78,9 +78,9 @@ class Engine {
     }
   }
 
-  /// Forward (and backward, unless forward_only) of this rank's batch. Loss sums, counts and gradients are reduced over the
-  /// data-parallel group; the one division happens here, so that gradients are those of the mean. Collective.
-  /// `loss_function`: a TokenWeightedLoss, or any callable LossTerms(const LossInput&).
+  /// Forward (and backward, unless forward_only) of this rank's batch. Loss sums, counts and gradients are
+  /// reduced over the data-parallel group; the one division happens here, so that gradients are those of the
+  /// mean. Collective. `loss_function`: a TokenWeightedLoss, or any callable LossTerms(const LossInput&).
   template <class Loss>
   BatchResult forward_backward_batch(const Batch& batch, Loss&& loss_function, bool forward_only = false) {
     if constexpr (TokenWeightedLoss<std::remove_cvref_t<Loss>>) {
@@ -125,8 +125,8 @@ class Engine {
     return out;
   }
 
-  /// Writes a folder that transformers loads, from main weights where there are any. Names, shapes and dtypes are the source's;
-  /// fp64 writes F64. The first rank of the job writes. Collective.
+  /// Writes a folder that transformers loads, from main weights where there are any. Names, shapes and dtypes
+  /// are the source's; fp64 writes F64. The first rank of the job writes. Collective.
   void export_hf_weights(const std::string& folder) {
     constexpr bool exact = precision::model_dtype == c10::ScalarType::Double;
     const auto dtype = exact ? std::optional(precision::model_dtype) : std::nullopt;
@@ -155,8 +155,9 @@ class Engine {
   using TokenWeightClosure = std::optional<function_ref<TokenWeights(const Batch&)>>;
 
   void _build_tf_config() {
-    bridge_.emplace(model_config_.local_path.empty() ? bridge_type::from_config(model_config_.config_path)
-                                                     : bridge_type::from_hf_pretrained(model_config_.local_path));
+    bridge_.emplace(model_config_.local_path.empty()
+                        ? bridge_type::from_config(model_config_.config_path)
+                        : bridge_type::from_hf_pretrained(model_config_.local_path));
   }
 
   void _build_megatron_module() {
@@ -190,7 +191,8 @@ class Engine {
   }
 
   std::vector<MicroBatch> micro_batches(const Batch& batch) const {
-    return split_micro_batches(batch, engine_config_.micro_batch_size, engine_config_.max_tokens_per_micro_batch);
+    return split_micro_batches(batch, engine_config_.micro_batch_size,
+                               engine_config_.max_tokens_per_micro_batch);
   }
 
   /// What every micro-batch of one call shares.
@@ -207,7 +209,8 @@ class Engine {
     NoGradGuard no_grad;
     check_run(forward_only || optimizer_.has_value(), "forward_backward_batch: this engine is forward_only.");
     check_run(forward_only || grads_are_zero_,
-              "forward_backward_batch: gradients of an earlier batch are still there; call optimizer_zero_grad() first. Give "
+              "forward_backward_batch: gradients of an earlier batch are still there; call "
+              "optimizer_zero_grad() first. Give "
               "all micro-batches of a step in one batch, so that they share one division.");
     validate(batch, config().vocab_size);
     BatchResult result;
@@ -215,8 +218,10 @@ class Engine {
     result.log_probs = zeros({batch.num_tokens()}, dtype);
     if (engine_config_.calculate_entropy) result.entropy = zeros({batch.num_tokens()}, dtype);
     result.tokens = all_reduce_count(batch.num_tokens());
-    // Keeps 16-bit gradients of a sum over many tokens in range; a power of two, so it changes no bit elsewhere.
-    const double normalizer = std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(result.tokens, 1)));
+    // Keeps 16-bit gradients of a sum over many tokens in range; a power of two, so it changes no bit
+    // elsewhere.
+    const double normalizer =
+        std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(result.tokens, 1)));
     const double loss_scale = forward_only ? 1.0 : optimizer_->loss_scale();
     const Pass pass{token_weights, closure, !forward_only, loss_scale / normalizer, result};
     if (batch.num_tokens() > 0)
@@ -235,15 +240,19 @@ class Engine {
     if (pass.token_weights) {
       auto weights = (*pass.token_weights)(part.batch);
       weights.weight = weights.weight.to(precision::main_dtype);
-      output = pass.training ? model_->head_forward_backward(workspace_, weights.weight.mul(-pass.backward_scale),
-                                                             engine_config_.calculate_entropy)
-                             : model_->head_forward(workspace_, engine_config_.calculate_entropy);
-      add_metric(pass.result, weights.name, -ordered_sum(weights.weight.mul(output.log_probs)), weights.count);
+      output = pass.training
+                   ? model_->head_forward_backward(workspace_, weights.weight.mul(-pass.backward_scale),
+                                                   engine_config_.calculate_entropy)
+                   : model_->head_forward(workspace_, engine_config_.calculate_entropy);
+      add_metric(pass.result, weights.name, -ordered_sum(weights.weight.mul(output.log_probs)),
+                 weights.count);
     } else {
       output = model_->head_forward(workspace_, engine_config_.calculate_entropy);
       closure_step(part, pass, output);
     }
-    const auto place = [&](Tensor& whole) { return whole.narrow(0, part.first_token, part.batch.num_tokens()); };
+    const auto place = [&](Tensor& whole) {
+      return whole.narrow(0, part.first_token, part.batch.num_tokens());
+    };
     place(pass.result.log_probs).copy_(output.log_probs);
     if (output.entropy.defined()) place(pass.result.entropy).copy_(output.entropy);
     if (pass.training) model_->backward(workspace_);
@@ -261,15 +270,19 @@ class Engine {
       terms = (*pass.closure)({leaves[0], leaves.size() > 1 ? leaves[1] : Tensor(), part.batch});
       for (const auto& term : terms) {
         if (!term.is_loss) continue;
-        check_user(!count || *count == term.count, "loss closure: terms that enter the gradient have counts ", count.value_or(0),
-                   " and ", term.count, " in one micro-batch; give them one count and put the ratio into the sum.");
+        check_user(!count || *count == term.count, "loss closure: terms that enter the gradient have counts ",
+                   count.value_or(0), " and ", term.count,
+                   " in one micro-batch; give them one count and put the ratio into the sum.");
         count = term.count;
         total = total.defined() ? total.add(term.sum) : term.sum;
       }
     }
-    for (const auto& term : terms) add_metric(pass.result, term.name, ordered_sum(term.sum.reshape({1})), term.count);
+    for (const auto& term : terms)
+      add_metric(pass.result, term.name, ordered_sum(term.sum.reshape({1})), term.count);
     if (!pass.training) return;
-    check_user(total.defined(), "loss closure: no term enters the gradient; mark one with is_loss, or call with forward_only.");
+    check_user(
+        total.defined(),
+        "loss closure: no term enters the gradient; mark one with is_loss, or call with forward_only.");
     const auto grads = gradients(total, leaves);
     model_->head_backward(workspace_, grads[0].mul(pass.backward_scale),
                           grads.size() > 1 ? grads[1].mul(pass.backward_scale) : Tensor());
@@ -312,7 +325,8 @@ class Engine {
     }
   }
 
-  /// Mirrors megatron's finalize_model_grads: tied weights, reduction over data-parallel ranks, the one division.
+  /// Mirrors megatron's finalize_model_grads: tied weights, reduction over data-parallel ranks, the one
+  /// division.
   void finalize_model_grads(const BatchResult& result, double normalizer) {
     model_->finalize_tied_grads();
     auto& grads = optimizer_->main_grads();

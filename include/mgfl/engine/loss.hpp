@@ -1,4 +1,5 @@
-/// Losses that are a weighted sum of log-probabilities: their gradient is known beforehand, so the engine computes logits once.
+/// Losses that are a weighted sum of log-probabilities: their gradient is known beforehand, so the engine
+/// computes logits once.
 #pragma once
 
 #include <concepts>
@@ -21,7 +22,8 @@ concept TokenWeightedLoss = requires(const L& loss, const Batch& batch) {
   { loss.token_weights(batch) } -> std::convertible_to<TokenWeights>;
 };
 
-/// Supervised fine-tuning and pre-training: cross-entropy, the mean over the mask. Positions with an ignored label do not count.
+/// Supervised fine-tuning and pre-training: cross-entropy, the mean over the mask. Positions with an ignored
+/// label do not count.
 struct SftLoss {
   TokenWeights token_weights(const Batch& batch) const;
 };

@@ -47,8 +47,7 @@ std::string preference_conflict(std::string_view value, std::string_view built_f
                 "cmake -B build -DMG_FL_PREFER=",
                 wanted, " -DMGFL_VENDOR_DIRS=/path/to/", wanted);
   return concat(
-      "MG_FL_PREFER='", wanted, "' in the environment, but this program was built for vendor '",
-      built_for,
+      "MG_FL_PREFER='", wanted, "' in the environment, but this program was built for vendor '", built_for,
       "'.\n  The vendor is chosen at compile time; the variable cannot change it.\n  Known to this build: ",
       join(known), "\n  ", remedy);
 }

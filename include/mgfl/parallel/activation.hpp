@@ -1,5 +1,5 @@
-/// Activations that carry their placement on the tensor-parallel group in their type, so that norming a partial sum, or
-/// reducing twice, does not compile: only a collective converts one into another.
+/// Activations that carry their placement on the tensor-parallel group in their type, so that norming a
+/// partial sum, or reducing twice, does not compile: only a collective converts one into another.
 #pragma once
 
 #include <utility>
@@ -23,14 +23,16 @@ struct Act {
 
 namespace parallel {
 
-/// A tensor-parallel group of one, known when compiling: its collectives are conversions of type and nothing else.
+/// A tensor-parallel group of one, known when compiling: its collectives are conversions of type and nothing
+/// else.
 struct NoTensorParallel {
   static constexpr int rank() { return 0; }
   static constexpr int size() { return 1; }
 };
 
 /// Forward: sum over tp ranks (Megatron's row-parallel output). Backward: identity.
-inline Act<placement::Replicated> reduce_from_tensor_model_parallel_region(NoTensorParallel, Act<placement::Partial> x) {
+inline Act<placement::Replicated> reduce_from_tensor_model_parallel_region(NoTensorParallel,
+                                                                           Act<placement::Partial> x) {
   return {std::move(x.tensor)};
 }
 

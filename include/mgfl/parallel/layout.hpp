@@ -1,4 +1,5 @@
-/// Extents of the parallel axes and the rank grid in Megatron's order; the same constexpr checks serve static and run-time sizes.
+/// Extents of the parallel axes and the rank grid in Megatron's order; the same constexpr checks serve static
+/// and run-time sizes.
 #pragma once
 
 #include <array>
@@ -47,9 +48,9 @@ static_assert(place_of(13, {2, 2, 2, 1, 2}).tp == 1 && place_of(13, {2, 2, 2, 1,
 /// dp = world / (tp pp cp), refused with all numbers where it does not divide.
 inline Extents extents_for_world(int world, int tp, int pp, int cp) {
   const int model = tp * pp * cp;
-  check_user(model > 0 && world % model == 0, "world size ", world, " is not divisible by tensor-model-parallel-size ", tp,
-             " x pipeline-model-parallel-size ", pp, " x context-parallel-size ", cp, " = ", model,
-             "; start a multiple of ", model, " processes.");
+  check_user(model > 0 && world % model == 0, "world size ", world,
+             " is not divisible by tensor-model-parallel-size ", tp, " x pipeline-model-parallel-size ", pp,
+             " x context-parallel-size ", cp, " = ", model, "; start a multiple of ", model, " processes.");
   return {tp, pp, cp, 1, world / model};
 }
 

@@ -1,5 +1,5 @@
-/// One logical parameter and its one description, from which init, gradient reduction, norms, optimizer state, checkpoints and
-/// the Hugging Face bridge are derived.
+/// One logical parameter and its one description, from which init, gradient reduction, norms, optimizer
+/// state, checkpoints and the Hugging Face bridge are derived.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace mgfl {
 /// How one logical parameter lies on the ranks, and what its rows mean.
 namespace placement {
 
-struct Replicated {};                 // whole on every tensor-parallel rank
-struct Column {};                     // output rows split over tp
-struct Row {};                        // input columns split over tp
-struct Vocab {};                      // vocabulary rows split over tp
-struct Qkv {};                        // rows per kv group [q x n, k, v], split over tp by group
-struct GateUp {};                     // rows [gate; up], each half split over tp
+struct Replicated {};  // whole on every tensor-parallel rank
+struct Column {};      // output rows split over tp
+struct Row {};         // input columns split over tp
+struct Vocab {};       // vocabulary rows split over tp
+struct Qkv {};         // rows per kv group [q x n, k, v], split over tp by group
+struct GateUp {};      // rows [gate; up], each half split over tp
 
 }  // namespace placement
 
@@ -39,16 +39,16 @@ inline constexpr PlacementKind placement_kind<placement::GateUp> = PlacementKind
 
 /// Everything about a parameter but its numbers.
 struct ParamDesc {
-  std::string name;                  // Megatron's, e.g. "decoder.layers.0.self_attention.linear_qkv.weight"
-  std::vector<std::int64_t> shape;   // logical: of all ranks together, fused parts included
+  std::string name;                 // Megatron's, e.g. "decoder.layers.0.self_attention.linear_qkv.weight"
+  std::vector<std::int64_t> shape;  // logical: of all ranks together, fused parts included
   PlacementKind placement = PlacementKind::replicated;
-  bool weight_decay = false;         // matrices and embeddings, never norms and biases
-  double init_std = 0;               // normal(0, init_std); 0: ones for norms, zeros for biases (`init_value`)
+  bool weight_decay = false;  // matrices and embeddings, never norms and biases
+  double init_std = 0;        // normal(0, init_std); 0: ones for norms, zeros for biases (`init_value`)
   double init_value = 0;
 };
 
-/// A parameter as a module holds it. `value` has the model's dtype, `main_grad` fp32 or fp64; both are views of flat
-/// buffers that the engine owns.
+/// A parameter as a module holds it. `value` has the model's dtype, `main_grad` fp32 or fp64; both are views
+/// of flat buffers that the engine owns.
 template <class Placement>
 struct Param {
   using placement_type = Placement;

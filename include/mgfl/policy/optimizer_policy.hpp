@@ -1,4 +1,5 @@
-/// The contract of an optimizer policy: a precision (dtypes and loss scaling) and the optimizer that works on flat shards.
+/// The contract of an optimizer policy: a precision (dtypes and loss scaling) and the optimizer that works on
+/// flat shards.
 #pragma once
 
 #include <concepts>
@@ -45,8 +46,8 @@ concept Precision = HasDtypes<P> && HasLossScaling<P>;
 template <class O>
 concept NamesPrecision = Precision<typename O::precision>;
 
-/// Where weights, main weights and main gradients live: allocate_weights points the parameters at it, allocate_training adds
-/// what only training needs.
+/// Where weights, main weights and main gradients live: allocate_weights points the parameters at it,
+/// allocate_training adds what only training needs.
 template <class O>
 concept AllocatesBuffers = requires(std::vector<ParamRef> params, typename O::buffer_type& buffer) {
   { O::allocate_weights(params, c10::ScalarType::Float) } -> std::same_as<typename O::buffer_type>;

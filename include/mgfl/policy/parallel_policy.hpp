@@ -1,4 +1,5 @@
-/// The contract of a parallel policy: which communicator, which extents are static, and the context of one rank's groups.
+/// The contract of a parallel policy: which communicator, which extents are static, and the context of one
+/// rank's groups.
 #pragma once
 
 #include <concepts>

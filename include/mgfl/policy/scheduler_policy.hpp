@@ -1,4 +1,5 @@
-/// The contract of a learning-rate scheduler: it writes the rates of an optimizer's groups and moves on when told to.
+/// The contract of a learning-rate scheduler: it writes the rates of an optimizer's groups and moves on when
+/// told to.
 #pragma once
 
 #include <concepts>
@@ -16,9 +17,13 @@ struct AnnealingConfig {
 
 /// Moves by an increment (Megatron's trainer counts samples) or by one.
 template <class S>
-concept StepsByIncrement = requires(S& scheduler) { scheduler.step(std::int64_t{1}); };
+concept StepsByIncrement = requires(S& scheduler) {
+  scheduler.step(std::int64_t{1});
+};
 template <class S>
-concept StepsByOne = requires(S& scheduler) { scheduler.step(); };
+concept StepsByOne = requires(S& scheduler) {
+  scheduler.step();
+};
 
 template <class S>
 concept BuildsFromAnnealing = std::constructible_from<S, optimizer::Optimizer&, std::int64_t, double>;
@@ -28,7 +33,7 @@ struct config_of {
   using type = AnnealingConfig;
 };
 template <class S>
-  requires requires { typename S::config_type; }
+requires requires { typename S::config_type; }
 struct config_of<S> {
   using type = typename S::config_type;
 };
@@ -36,9 +41,12 @@ template <class S>
 using config_of_t = typename config_of<S>::type;
 
 template <class S>
-concept BuildsFromConfig = std::constructible_from<S, optimizer::Optimizer&, const config_of_t<S>&>;
+concept BuildsFromConfig = std::constructible_from < S,
+        optimizer::Optimizer&, const config_of_t<S>
+& > ;
 
 template <class S>
-concept SchedulerPolicy = (StepsByIncrement<S> || StepsByOne<S>) && (BuildsFromConfig<S> || BuildsFromAnnealing<S>);
+concept SchedulerPolicy = (StepsByIncrement<S> || StepsByOne<S>)&&(BuildsFromConfig<S> ||
+                                                                   BuildsFromAnnealing<S>);
 
 }  // namespace mgfl::scheduler

@@ -17,7 +17,8 @@ Tensor zeros(at::IntArrayRef shape, at::ScalarType dtype);
 /// Tensor over memory that the caller owns and keeps alive; `bytes` must hold the whole shape.
 Tensor from_blob(void* bytes, at::IntArrayRef shape, at::ScalarType dtype);
 
-/// out = a b, matrices of one dtype; fp16 is computed in fp32 (CPUs run fp16 GEMMs a hundred times slower) and rounded once.
+/// out = a b, matrices of one dtype; fp16 is computed in fp32 (CPUs run fp16 GEMMs a hundred times slower)
+/// and rounded once.
 void mm_out(const Tensor& a, const Tensor& b, Tensor& out);
 
 /// Sets and reads the number of threads that one operation uses on this rank.

@@ -1,4 +1,5 @@
-/// LibTorch's Tensor with its methods and nothing else: write `a.add(b)`, never `a + b` (that header costs seven seconds).
+/// LibTorch's Tensor with its methods and nothing else: write `a.add(b)`, never `a + b` (that header costs
+/// seven seconds).
 #pragma once
 
 #include <ATen/core/Tensor.h>

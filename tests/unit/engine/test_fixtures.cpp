@@ -1,4 +1,5 @@
-// The engine against the recorded numbers of four architectures: forward, loss, gradients, three optimizer steps.
+// The engine against the recorded numbers of four architectures: forward, loss, gradients, three optimizer
+// steps.
 #include <algorithm>
 #include <vector>
 
@@ -30,22 +31,14 @@ optimizer::OptimizerConfig three_steps() {
   return config;
 }
 
-scheduler::OptimizerParamSchedulerConfig constant(const optimizer::OptimizerConfig& optimizer) {
-  scheduler::OptimizerParamSchedulerConfig config;
-  config.max_lr = optimizer.lr;
-  config.lr_decay_steps = 1;
-  config.lr_decay_style = scheduler::LrDecayStyle::constant;
-  config.start_wd = config.end_wd = optimizer.weight_decay;
-  return config;
-}
-
 template <class P>
 SelfEngine<P> make_engine(const Fixture& fixture, std::int64_t micro_batch_size,
                           optimizer::OptimizerConfig optimizer = three_steps()) {
   EngineConfig config;
   config.micro_batch_size = micro_batch_size;
   config.calculate_entropy = true;
-  return SelfEngine<P>({fixture.folder, "", 1}, config, optimizer, constant(optimizer),
+  return SelfEngine<P>({fixture.folder, "", 1}, config, optimizer,
+                       test::constant_schedule(optimizer.lr, optimizer.weight_decay),
                        parallel::data_parallel_context(world, alone));
 }
 
@@ -59,7 +52,7 @@ void for_each_hf_tensor(Engine& engine, bool gradients, Visit&& visit) {
 }
 
 struct Step3 {
-  double within = 0;        // share of elements within 1.5e-6
+  double within = 0;  // share of elements within 1.5e-6
   double largest = 0;
   double worst_median = 0;  // of one tensor
 };
@@ -117,7 +110,8 @@ TEST_CASE("fp32: three steps within the bounds, at micro-batches of 1, 2 and 4 s
       engine.initialize();
       for (std::int64_t step = 0; step < 3; ++step) {
         engine.optimizer_zero_grad();
-        const auto result = engine.forward_backward_batch(fixture.batch("train.", 4 * step, 4 * step + 4), SftLoss{});
+        const auto result =
+            engine.forward_backward_batch(fixture.batch("train.", 4 * step, 4 * step + 4), SftLoss{});
         const auto outcome = engine.optimizer_step();
         CHECK(outcome.stepped);
         CHECK(std::abs(result.loss() - fixture.expected.tensor("train.loss")[step].item<float>()) < 3e-5);
@@ -174,9 +168,11 @@ TEST_CASE("Fp64: within 1e-10 of the recorded double-precision numbers") {
     });
     for (std::int64_t step = 0; step < 3; ++step) {
       engine.optimizer_zero_grad();
-      const auto trained = engine.forward_backward_batch(fixture.batch("train.", 4 * step, 4 * step + 4), SftLoss{});
+      const auto trained =
+          engine.forward_backward_batch(fixture.batch("train.", 4 * step, 4 * step + 4), SftLoss{});
       CHECK(std::abs(trained.loss() - expected.tensor("train.loss")[step].item<double>()) < 1e-10);
-      CHECK(std::abs(engine.optimizer_step().grad_norm - expected.tensor("train.grad_norm")[step].item<double>()) < 1e-10);
+      CHECK(std::abs(engine.optimizer_step().grad_norm -
+                     expected.tensor("train.grad_norm")[step].item<double>()) < 1e-10);
       engine.lr_scheduler_step(4);
     }
     CHECK(compare_step3(engine, expected).largest < 1e-10);
@@ -205,7 +201,8 @@ TEST_CASE("packed sequences are each sequence alone, under any cut into micro-ba
       EngineConfig config;
       config.max_tokens_per_micro_batch = cap;
       const auto optimizer = three_steps();
-      SelfEngine<optimizer::Fp32> engine({fixture.folder, "", 1}, config, optimizer, constant(optimizer),
+      SelfEngine<optimizer::Fp32> engine({fixture.folder, "", 1}, config, optimizer,
+                                         test::constant_schedule(optimizer.lr, optimizer.weight_decay),
                                          parallel::data_parallel_context(world, alone));
       engine.initialize();
       const auto result = engine.forward_backward_batch(packed, SftLoss{});

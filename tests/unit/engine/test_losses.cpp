@@ -17,24 +17,25 @@ parallel::Self world, alone;
 TestEngine make_engine(const Fixture& fixture, double weight_decay = 0.1) {
   optimizer::OptimizerConfig optimizer;
   optimizer.weight_decay = weight_decay;
-  scheduler::OptimizerParamSchedulerConfig schedule;
-  schedule.max_lr = 1e-3;
-  schedule.lr_decay_steps = 1;
-  schedule.lr_decay_style = scheduler::LrDecayStyle::constant;
-  schedule.start_wd = schedule.end_wd = weight_decay;
-  return TestEngine({fixture.folder, "", 1}, {}, optimizer, schedule, parallel::data_parallel_context(world, alone));
+  return TestEngine({fixture.folder, "", 1}, {}, optimizer, test::constant_schedule(1e-3, weight_decay),
+                    parallel::data_parallel_context(world, alone));
 }
 
 }  // namespace
 
 TEST_CASE("micro-batches with unlike counts share one division") {
-  // Toy: the loss of a token is w * a, here a closure that ignores the model; sequences of 3 tokens, the second mostly masked.
+  // Toy: the loss of a token is w * a, here a closure that ignores the model; sequences of 3 tokens, the
+  // second mostly masked.
   const Fixture fixture("llama");
   auto engine = make_engine(fixture);
   engine.initialize();
   auto batch = sequences_of(fixture.batch(), 0, 1);
-  batch = {batch.input_ids.narrow(0, 0, 6).contiguous(), batch.labels.narrow(0, 0, 6).contiguous(),
-           zeros({6}, at::kFloat), zeros({3}, at::kInt), {}, {}};
+  batch = {batch.input_ids.narrow(0, 0, 6).contiguous(),
+           batch.labels.narrow(0, 0, 6).contiguous(),
+           zeros({6}, at::kFloat),
+           zeros({3}, at::kInt),
+           {},
+           {}};
   const float mask[] = {1, 1, 1, 1, 0, 0}, a[] = {1, 2, 3, 10, 7, 7};
   for (int i = 0; i < 6; ++i) batch.loss_mask.data_ptr<float>()[i] = mask[i];
   batch.cu_seqlens.data_ptr<std::int32_t>()[1] = 3;
@@ -119,7 +120,8 @@ TEST_CASE("a constant gradient moves every weight by exactly the learning rate")
     for (const auto& param : engine.param_buffer().params) param.main_grad->fill_(0.25);
     CHECK(optimizer.step().stepped);
     CHECK(optimizer.inner().updates == update);
-    CHECK(engine.module().final_layernorm.value[0].item<float>() == doctest::Approx(-1e-3 * update).epsilon(1e-5));
+    CHECK(engine.module().final_layernorm.value[0].item<float>() ==
+          doctest::Approx(-1e-3 * update).epsilon(1e-5));
   }
 }
 
@@ -169,12 +171,9 @@ TEST_CASE("main weights keep what bf16 loses") {
   optimizer.lr = 1e-3;
   optimizer.weight_decay = 0;
   optimizer.clip_grad = 0;
-  scheduler::OptimizerParamSchedulerConfig schedule;
-  schedule.max_lr = 1e-3;
-  schedule.lr_decay_steps = 1;
-  schedule.lr_decay_style = scheduler::LrDecayStyle::constant;
   LanguageModelEngine<parallel::Self, optimizer::Bf16WithFp32Main> engine(
-      {fixture.folder, "", 1}, {}, optimizer, schedule, parallel::data_parallel_context(world, alone));
+      {fixture.folder, "", 1}, {}, optimizer, test::constant_schedule(1e-3, weight_decay),
+      parallel::data_parallel_context(world, alone));
   engine.initialize();
   auto& buffer = engine.param_buffer();
   buffer.main_params.fill_(1.0);

@@ -24,8 +24,8 @@ struct vocab_rows_backward : target<"mgfl.core.kernels.cross_entropy.vocab_rows_
 struct adamw_step : target<"mgfl.core.kernels.optimizer.adamw_step"> {};
 
 using kernel_targets =
-    list<linear, linear_input_grad, linear_weight_grad, bias_grad, rms_norm, rms_norm_backward, qk_norm_rotary,
-         qk_norm_rotary_backward, attention, attention_backward, swiglu, swiglu_backward, embedding, embedding_backward,
-         vocab_row_statistics, vocab_rows_backward, adamw_step>;
+    list<linear, linear_input_grad, linear_weight_grad, bias_grad, rms_norm, rms_norm_backward,
+         qk_norm_rotary, qk_norm_rotary_backward, attention, attention_backward, swiglu, swiglu_backward,
+         embedding, embedding_backward, vocab_row_statistics, vocab_rows_backward, adamw_step>;
 
 }  // namespace mgfl::targets
