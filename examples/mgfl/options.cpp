@@ -380,6 +380,16 @@ class Parser {
     return out;
   }
 
+  /// `--prefix --threads 1`: CLI11 takes the next flag for the value that was forgotten.
+  void refuse_flags_as_values() const {
+    const auto known = flag_names(table_);
+    for (std::size_t i = 0; i < cells_.size(); ++i)
+      for (const auto& value : cells_[i].values)
+        if (value.rfind("--", 0) == 0 && std::find(known.begin(), known.end(), value.substr(2)) != known.end())
+          throw UserError(concat("--", table_.flags[i].name, " of mgfl ", table_.command, " needs a value; ", value,
+                                 " follows it."));
+  }
+
   CommandLine parse(const Strings& arguments) {
     Strings reversed(arguments.rbegin(), arguments.rend());
     try {
@@ -390,6 +400,7 @@ class Parser {
     } catch (const CLI::ParseError& error) {
       throw UserError(concat("the flags of mgfl ", table_.command, " cannot be read: ", error.what(), "."));
     }
+    refuse_flags_as_values();
     for (const auto& extra : app_.remaining()) {
       const auto start = extra.find_first_not_of('-');
       check_user(start != 0, "mgfl ", table_.command, " does not take \"", extra,

@@ -207,7 +207,7 @@ TEST_CASE("F3: head_dim") {
   CHECK(odd.kv_channels == 4);
   CHECK(read("LlamaForCausalLM", {{"hidden_size", "8"}, {"head_dim", "null"}}).kv_channels == 2);
   CHECK(contains(refused("LlamaForCausalLM", {{"hidden_size", "6"}}), "hidden_size 6"));
-  CHECK(contains(refused("LlamaForCausalLM", {{"head_dim", "0"}}), "kv_channels is 0"));
+  CHECK(contains(refused("LlamaForCausalLM", {{"head_dim", "0"}}), "\"head_dim\" is 0"));
   CHECK(contains(refused("LlamaForCausalLM", {{"head_dim", "5"}}), "head_dim is 5"));
   CHECK(contains(refused("LlamaForCausalLM", {{"head_dim", "\"4\""}}), "\"head_dim\""));
 }

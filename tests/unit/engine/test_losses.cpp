@@ -172,7 +172,7 @@ TEST_CASE("main weights keep what bf16 loses") {
   optimizer.weight_decay = 0;
   optimizer.clip_grad = 0;
   LanguageModelEngine<parallel::Self, optimizer::Bf16WithFp32Main> engine(
-      {fixture.folder, "", 1}, {}, optimizer, test::constant_schedule(1e-3, weight_decay),
+      {fixture.folder, "", 1}, {}, optimizer, test::constant_schedule(1e-3, 0),
       parallel::data_parallel_context(world, alone));
   engine.initialize();
   auto& buffer = engine.param_buffer();
