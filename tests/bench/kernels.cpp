@@ -1,5 +1,5 @@
 // Speed of the active kernels and of the originals on SmolLM2-135M's shapes: GFLOP/s of attention and of the
-// weight gradient, GB/s of memory that must be moved for the rest. Two threads, or as many as
+// linear layers, GB/s of memory that must be moved for the rest. Two threads, or as many as
 // MGFL_BENCH_THREADS says.
 #include <benchmark/benchmark.h>
 
@@ -82,11 +82,29 @@ void attention_backward(benchmark::State& state) {
 }
 
 template <bool Original>
+void linear(benchmark::State& state) {
+  const std::int64_t rows = state.range(1), out = state.range(2), in = state.range(3);
+  const Tensor x = random({rows, in}, dtype_of(state)), w = random({out, in}, dtype_of(state));
+  Tensor y = mgfl::zeros({rows, out}, dtype_of(state));
+  measure(state, "GFLOP/s", 2.0 * static_cast<double>(rows * out * in),
+          [&] { body<targets::linear, Original>()(x, w, Tensor(), y); });
+}
+
+template <bool Original>
+void linear_input_grad(benchmark::State& state) {
+  const std::int64_t rows = state.range(1), out = state.range(2), in = state.range(3);
+  const Tensor dy = random({rows, out}, dtype_of(state)), w = random({out, in}, dtype_of(state));
+  Tensor dx = mgfl::zeros({rows, in}, dtype_of(state));
+  measure(state, "GFLOP/s", 2.0 * static_cast<double>(rows * out * in),
+          [&] { body<targets::linear_input_grad, Original>()(dy, w, dx); });
+}
+
+template <bool Original>
 void linear_weight_grad(benchmark::State& state) {
-  const std::int64_t out = state.range(1), in = state.range(2);
-  const Tensor dy = random({tokens, out}, dtype_of(state)), x = random({tokens, in}, dtype_of(state));
+  const std::int64_t rows = state.range(1), out = state.range(2), in = state.range(3);
+  const Tensor dy = random({rows, out}, dtype_of(state)), x = random({rows, in}, dtype_of(state));
   Tensor grad = mgfl::zeros({out, in}, at::kFloat);
-  measure(state, "GFLOP/s", 2.0 * tokens * static_cast<double>(out * in),
+  measure(state, "GFLOP/s", 2.0 * static_cast<double>(rows * out * in),
           [&] { body<targets::linear_weight_grad, Original>()(dy, x, grad); });
 }
 
@@ -202,10 +220,16 @@ MGFL_BENCH(attention_backward, ->Args({32, 512, 64})
                                    ->Args({16, 2048, 64})
                                    ->Args({16, 2048, 128})
                                    ->Args({32, 2048, 128}));
-MGFL_BENCH(linear_weight_grad, ->Args({16, 3072, 576})
-                                   ->Args({16, 576, 1536})
-                                   ->Args({16, 960, 576})
-                                   ->Args({16, 49152, 576}));
+// One shape at a time, so that both implementations meet the same machine.
+#define MGFL_BENCH_LINEAR(...)                              \
+  MGFL_BENCH(linear, ->Args({32, __VA_ARGS__}));            \
+  MGFL_BENCH(linear_input_grad, ->Args({32, __VA_ARGS__})); \
+  MGFL_BENCH(linear_weight_grad, ->Args({32, __VA_ARGS__})->Args({16, __VA_ARGS__}))
+MGFL_BENCH_LINEAR(tokens, 960, hidden);
+MGFL_BENCH_LINEAR(tokens, hidden, hidden);
+MGFL_BENCH_LINEAR(tokens, 2 * ffn, hidden);
+MGFL_BENCH_LINEAR(tokens, hidden, ffn);
+MGFL_BENCH_LINEAR(tokens / 2, vocabulary, hidden);
 MGFL_BENCH_DTYPES(rms_norm);
 MGFL_BENCH_DTYPES(rms_norm_backward);
 MGFL_BENCH_DTYPES(rotary);

@@ -16,11 +16,11 @@ struct x86 {
 template <>
 struct manifest<vendors::x86> {
   using overrides =
-      list<targets::linear_weight_grad, targets::bias_grad, targets::rms_norm, targets::rms_norm_backward,
-           targets::qk_norm_rotary, targets::qk_norm_rotary_backward, targets::attention,
-           targets::attention_backward, targets::swiglu, targets::swiglu_backward, targets::embedding,
-           targets::embedding_backward, targets::vocab_row_statistics, targets::vocab_rows_backward,
-           targets::adamw_step>;
+      list<targets::linear, targets::linear_input_grad, targets::linear_weight_grad, targets::bias_grad,
+           targets::rms_norm, targets::rms_norm_backward, targets::qk_norm_rotary,
+           targets::qk_norm_rotary_backward, targets::attention, targets::attention_backward, targets::swiglu,
+           targets::swiglu_backward, targets::embedding, targets::embedding_backward,
+           targets::vocab_row_statistics, targets::vocab_rows_backward, targets::adamw_step>;
 };
 
 }  // namespace mgfl

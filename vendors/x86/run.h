@@ -12,7 +12,7 @@ namespace mgfl::x86 {
 
 /// What simd/ was compiled for: 0 nothing, 1 AVX2, 2 AVX-512, 3 AVX-512 with bf16 products.
 inline constexpr int isa_level = MGFL_X86_ISA_LEVEL;
-inline constexpr int isa_with_bf16_products = 3;
+inline constexpr int isa_with_avx512 = 2, isa_with_bf16_products = 3;
 
 /// Whether this machine runs what simd/ was compiled for.
 bool machine_runs_simd();

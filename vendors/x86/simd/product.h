@@ -166,12 +166,11 @@ MGFL_INLINE void product_rows(const typename P::unit* a, std::int64_t a_row, std
     product_tile<P, 1>(a, a_row, a_unit, b, b_unit, depth, column, start, finish);
 }
 
-/// to[column][row] = from[row][column]; rows and columns are multiples of W or, for the columns, of 8.
-template <class Unit>
-MGFL_INLINE void transpose(const Unit* from, std::int64_t rows, std::int64_t columns, Unit* to) {
 #if defined(__AVX512F__)
+/// block[column][row] = block[row][column]. Butterflies: step s exchanges bit s of the row with bit s of the
+/// column.
+MGFL_INLINE void transpose(F (&block)[16]) {
   static_assert(W == 16);
-  // Butterflies: step s exchanges bit s of the row with bit s of the column.
   alignas(64) static constexpr int low[4][16] = {{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30},
                                                  {0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29},
                                                  {0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27},
@@ -181,6 +180,25 @@ MGFL_INLINE void transpose(const Unit* from, std::int64_t rows, std::int64_t col
       {2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31},
       {4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31},
       {8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31}};
+#pragma GCC unroll 4
+  for (int step = 0; step < 4; ++step) {
+    const __m512i first = _mm512_load_si512(low[step]), second = _mm512_load_si512(high[step]);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      if (i & (1 << step)) continue;
+      const int other = i | (1 << step);
+      const F a = block[i], b = block[other];
+      block[i] = _mm512_permutex2var_ps(a, first, b);
+      block[other] = _mm512_permutex2var_ps(a, second, b);
+    }
+  }
+}
+#endif
+
+/// to[column][row] = from[row][column]; rows and columns are multiples of W or, for the columns, of 8.
+template <class Unit>
+MGFL_INLINE void transpose(const Unit* from, std::int64_t rows, std::int64_t columns, Unit* to) {
+#if defined(__AVX512F__)
   for (std::int64_t row = 0; row < rows; row += 16)
     for (std::int64_t column = 0; column < columns; column += 16) {
       const std::int64_t width = lesser<std::int64_t>(16, columns - column);
@@ -189,18 +207,7 @@ MGFL_INLINE void transpose(const Unit* from, std::int64_t rows, std::int64_t col
 #pragma GCC unroll 16
       for (int i = 0; i < 16; ++i)
         block[i] = _mm512_maskz_loadu_ps(present, from + (row + i) * columns + column);
-#pragma GCC unroll 4
-      for (int step = 0; step < 4; ++step) {
-        const __m512i first = _mm512_load_si512(low[step]), second = _mm512_load_si512(high[step]);
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i) {
-          if (i & (1 << step)) continue;
-          const int other = i | (1 << step);
-          const F a = block[i], b = block[other];
-          block[i] = _mm512_permutex2var_ps(a, first, b);
-          block[other] = _mm512_permutex2var_ps(a, second, b);
-        }
-      }
+      transpose(block);
 #pragma GCC unroll 16
       for (int i = 0; i < 16; ++i)
         if (i < width) _mm512_storeu_ps(to + (column + i) * rows + row, block[i]);

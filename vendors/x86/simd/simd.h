@@ -54,6 +54,19 @@ template <class D>
 void swiglu_backward(const D* d_activated, const D* gate_up, D* d_gate_up, D* activated, std::int64_t tokens,
                      std::int64_t ffn, int threads);
 
+/// y [tokens, out] = x w^T + bias, which may be null. This and the next two: only where simd/ is compiled for
+/// AVX-512, and no dimension is 0.
+void linear(const float* x, const float* w, const float* bias, float* y, std::int64_t tokens,
+            std::int64_t out, std::int64_t in, int threads);
+
+/// dx [tokens, in] = dy w
+void linear_input_grad(const float* dy, const float* w, float* dx, std::int64_t tokens, std::int64_t out,
+                       std::int64_t in, int threads);
+
+/// main_grad [out, in] += dy^T x
+void weight_grad(const float* dy, const float* x, float* main_grad, std::int64_t tokens, std::int64_t out,
+                 std::int64_t in, int threads);
+
 /// main_grad [out, in] += dy^T x in exact fp32 sums. Only there where simd/ is compiled with bf16 products.
 void weight_grad(const bf16* dy, const bf16* x, float* main_grad, std::int64_t tokens, std::int64_t out,
                  std::int64_t in, int threads);
