@@ -157,18 +157,24 @@ void multiply(Operand<left_rows> left, Operand<right_rows> right, Shape shape, c
       column_step * lesser(depth_pass, round_up(shape.depth, depth_step));
   const std::int64_t panel_floats = round_up(left_width * depth_step + W, W);
   const std::int64_t packed_left_floats = blocks_of(tiles, tasks) * panel_floats;
-  auto* packed_right = static_cast<float*>(
-      scratch(sizeof(float) * static_cast<std::size_t>(packed_right_floats + packed_left_floats * threads)));
+  // Two of them: a thread that has finished a pass packs for the next while others still read this one's.
+  const std::int64_t shared_floats =
+      packed_right_floats * (column_step < shape.columns || depth_pass < shape.depth ? 2 : 1);
+  auto* packed = static_cast<float*>(
+      scratch(sizeof(float) * static_cast<std::size_t>(shared_floats + packed_left_floats * threads)));
   int next_member = 0;
 #pragma omp parallel num_threads(threads)
   {
-    float* packed_left = packed_right + packed_right_floats +
-                         packed_left_floats * __atomic_fetch_add(&next_member, 1, __ATOMIC_RELAXED);
+    float* packed_left =
+        packed + shared_floats + packed_left_floats * __atomic_fetch_add(&next_member, 1, __ATOMIC_RELAXED);
+    float* packed_right = packed;
     for (std::int64_t column = 0; column < shape.columns; column += column_step)
       for (std::int64_t pass = 0; pass < shape.depth; pass += depth_pass) {
         const std::int64_t columns = lesser(column_step, shape.columns - column);
         const std::int64_t width = round_up(columns, right_width);
         const std::int64_t pass_end = lesser(shape.depth, pass + depth_pass);
+
+        packed_right = packed_right == packed ? packed + shared_floats - packed_right_floats : packed;
 
         // [block of depth][panel][k][right_width]. Each part reads long pieces of rows in memory.
         const std::int64_t parts = right_rows == Rows::along_sum ? width / right_width : 8;
@@ -188,7 +194,7 @@ void multiply(Operand<left_rows> left, Operand<right_rows> right, Shape shape, c
           }
         }
 
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait
         for (std::int64_t task = 0; task < tasks; ++task) {
           const std::int64_t row_begin = task * tiles / tasks * left_width;
           const std::int64_t row_end = lesser(shape.rows, (task + 1) * tiles / tasks * left_width);
