@@ -1,7 +1,5 @@
 // `mgfl train`: trains a model on token data, evaluates, saves, and goes on where it stopped.
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -69,14 +67,29 @@ optimizer::OptimizerConfig optimizer_config(const TrainOptions& options) {
 
 /// UserError unless `place` is a folder that can be written to, or can be made one. Leaves nothing behind.
 void check_can_become_folder(const char* flag, const std::filesystem::path& place) {
-  auto existing = std::filesystem::absolute(place);
+  namespace fs = std::filesystem;
+  auto existing = fs::absolute(place);
+  std::error_code error;
+  while (!fs::exists(existing, error) && existing.has_relative_path()) existing = existing.parent_path();
+  check_user(fs::is_directory(existing, error), flag, " ", place.string(), ": ", existing.string(),
+             " is not a folder; choose another place.");
+  // Permissions do not tell everything (read-only mounts, /proc), so try.
+  const auto probe = existing / concat(".mgfl-probe-", getpid());
+  error.clear();
+  check_user(fs::create_directory(probe, error) && !error, flag, " ", place.string(),
+             ": nothing can be made in ", existing.string(), " (", error.message(), ").");
+  fs::remove(probe, error);
+}
+
+/// UserError where `save` holds checkpoints of another run than the one that goes on: a newer one of those
+/// would be taken for this run's, and --keep-last would remove it.
+void check_no_foreign_checkpoints(const std::filesystem::path& save, const std::filesystem::path& loaded) {
+  const auto found = checkpoint::complete_iterations(save);
   std::error_code ignored;
-  while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path())
-    existing = existing.parent_path();
-  check_user(std::filesystem::is_directory(existing, ignored), flag, " ", place.string(), ": ",
-             existing.string(), " is not a folder; choose another place.");
-  check_user(access(existing.c_str(), W_OK | X_OK) == 0, flag, " ", place.string(), ": ", existing.string(),
-             " cannot be written to (", std::strerror(errno), ").");
+  check_user(found.empty() || (!loaded.empty() && std::filesystem::equivalent(save, loaded, ignored)),
+             "--save ", save.string(), " holds checkpoints of another run (iteration ",
+             found.empty() ? 0 : found.back(), "); choose another folder, or go on with --load ",
+             save.string(), ".");
 }
 
 /// One training run on one rank.
@@ -147,6 +160,8 @@ class Run {
            {std::pair("--save", options_.save), std::pair("--save-hf", options_.save_hf),
             std::pair("--log-dir", options_.log_dir)})
         if (!place.empty()) check_can_become_folder(flag, place);
+    if (rank_.is_first() && !options_.save.empty())
+      check_no_foreign_checkpoints(options_.save, checkpoint_ ? checkpoint_->folder().parent_path() : "");
     rank_.world.barrier();
   }
 
@@ -183,7 +198,7 @@ class Run {
     const auto start = Clock::now();
     StepMetrics metrics;
     const auto samples = batches_->rank_samples(position_.consumed_samples);
-    const auto batch = read_batch(*dataset_, samples, engine_.config().vocab_size);
+    const auto batch = read_batch(*dataset_, samples, engine_.config().vocab_size, options_.seq_length);
     metrics.lr = engine_.optimizer().param_groups[0].lr;
     engine_.optimizer_zero_grad();
     const auto result = engine_.forward_backward_batch(batch, SftLoss{});
@@ -212,7 +227,7 @@ class Run {
     const auto batches = std::min(options_.eval_iters, evaluation_batches_->batches_per_epoch());
     for (std::int64_t i = 0; i < batches; ++i) {
       const auto samples = evaluation_batches_->rank_samples(i * global_batch_size_);
-      const auto batch = read_batch(*evaluation_, samples, engine_.config().vocab_size);
+      const auto batch = read_batch(*evaluation_, samples, engine_.config().vocab_size, options_.seq_length);
       const auto result = engine_.forward_backward_batch(batch, SftLoss{}, true);
       sum += result.metrics.front().sum;
       count += result.metrics.front().count;

@@ -59,11 +59,15 @@ data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t 
   return data::open_dataset(arguments, config, num_samples);
 }
 
-Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples,
-                 std::int64_t vocab_size) {
+Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples, std::int64_t vocab_size,
+                 std::optional<std::int64_t> longest) {
   const auto read = data::read_samples(dataset, samples);
   for (std::size_t i = 0; i < read.size(); ++i)
     data::check_token_ids(read[i], vocab_size, dataset.name(), samples[i]);
+  for (std::size_t i = 0; longest && i < read.size(); ++i)
+    check_user(read[i].length() <= *longest, dataset.name(), ": sample ", samples[i], " has ",
+               read[i].length(), " tokens, more than --seq-length ", *longest,
+               "; shorten it, or raise --seq-length.");
   const auto packed = data::pack(read);
   Batch batch;
   batch.input_ids = tensor_of(packed.input_ids, at::kLong);

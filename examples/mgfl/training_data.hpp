@@ -20,7 +20,7 @@ data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t 
 
 /// The given samples (data::padding_sample: one without anything to learn), packed. UserError naming file,
 /// sample and position for a token id outside the vocabulary.
-Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples,
-                 std::int64_t vocab_size);
+Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples, std::int64_t vocab_size,
+                 std::optional<std::int64_t> longest);
 
 }  // namespace mgfl::program

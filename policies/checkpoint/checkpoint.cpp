@@ -201,6 +201,10 @@ std::vector<std::int64_t> complete_iterations(const fs::path& dir) {
 }
 
 Checkpoint load(const fs::path& dir, std::optional<std::int64_t> iteration) {
+  const fs::path folder = dir.has_filename() ? dir : dir.parent_path();
+  if (const auto own = iteration_of(folder.filename().string());
+      own && !iteration && fs::exists(folder / kManifest))
+    return load(folder.parent_path(), own);
   const auto found = complete_iterations(dir);
   check_user(!found.empty(), dir.string(), ": holds no complete checkpoint");
   check_user(!iteration || std::binary_search(found.begin(), found.end(), *iteration), dir.string(),

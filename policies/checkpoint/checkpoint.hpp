@@ -74,7 +74,7 @@ void save(const std::filesystem::path& dir, std::int64_t iteration, std::span<co
 /// folders and files are ignored, and so is a `dir` that does not exist.
 std::vector<std::int64_t> complete_iterations(const std::filesystem::path& dir);
 
-/// Opens the newest complete checkpoint, or the given one; checks sizes and hashes of all its files.
+/// Opens the newest complete checkpoint, the given one, or the one whose own folder `dir` is; checks sizes and hashes of all its files.
 /// UserError: there is none, or a file is missing, cut short or altered (it names the file).
 Checkpoint load(const std::filesystem::path& dir, std::optional<std::int64_t> iteration = std::nullopt);
 

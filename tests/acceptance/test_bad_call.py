@@ -275,8 +275,12 @@ class Output(Refusal):
                 target = self.folder / f"target{flag}"
                 run(*words, flag, target)
                 before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
-                words[words.index("--train-iters") + 1] = 2
-                result = self.limited([*words, flag, target], 100_000)
+                again = list(words)
+                again[again.index("--train-iters") + 1] = 2
+                if flag == "--save":  # the same run goes on; a new one would be refused
+                    again[1:3] = ["--load", target]
+                    again.append("--use-checkpoint-opt-param-scheduler")
+                result = self.limited([*again, flag, target], 100_000)
                 self.assertEqual(result.status, 2, f"{result}")
                 messages = [line for line in result.err.splitlines() if line.startswith("mgfl")]
                 self.assertEqual(len(messages), 1, f"{result}")

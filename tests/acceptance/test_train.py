@@ -153,6 +153,23 @@ class Repeatability(Training):
                 self.train("qwen3", rows, *flags, "--save", save, iterations=1)
                 self.train(save, rows, *flags, iterations=2, load="--load")
 
+    def test_another_run_does_not_save_into_the_same_folder(self):
+        rows = self.file(train_rows(fixture("qwen3")))
+        save = self.path("-save")
+        self.train("qwen3", rows, "--save", save, iterations=1)
+        before = sorted(path.name for path in save.iterdir())
+        with self.assertRaisesRegex(AssertionError, "holds checkpoints of another run"):
+            self.train("qwen3", rows, "--save", save, "--keep-last", 1, iterations=1)
+        self.assertEqual(sorted(path.name for path in save.iterdir()), before)
+
+    def test_an_older_checkpoint_by_its_own_folder(self):
+        rows = self.file(train_rows(fixture("qwen3")))
+        save = self.path("-save")
+        whole = self.train("qwen3", rows, "--save", save, "--save-interval", 1, iterations=3)
+        again = self.train(save / "iter_0000002", rows, iterations=3, load="--load")
+        self.same_bits(read_model(again / "hf")[0], read_model(whole / "hf")[0])
+        self.assertEqual([line["iteration"] for line in metrics(again / "log")], [3])
+
     def test_another_schedule_is_refused(self):
         rows = self.file(train_rows(fixture("qwen3")))
         save = self.path("-save")
