@@ -1,5 +1,6 @@
 #include "examples/mgfl/token_file.hpp"
 
+#include "examples/mgfl/tensor_of.hpp"
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/checkpoint/safetensors.hpp"
@@ -84,13 +85,6 @@ Tensor next_tokens(const Tensor& ids, const Tensor& cu_seqlens) {
   return labels;
 }
 
-template <class T>
-Tensor to_tensor(const std::vector<T>& values, at::ScalarType dtype) {
-  auto out = empty({static_cast<std::int64_t>(values.size())}, dtype);
-  std::copy(values.begin(), values.end(), out.template data_ptr<T>());
-  return out;
-}
-
 }  // namespace
 
 Tensor TokenFile::in_file_shape(const Tensor& values) const {
@@ -136,9 +130,9 @@ TokenFile read_token_file(const std::string& path, const std::string& prefix) {
   } else {
     const auto rows = ids.dim() == 2 ? ids.size(0) : 1, length = ids.dim() == 2 ? ids.size(1) : ids.size(0);
     places_of_rows(reader, mask.defined() ? mask.contiguous() : mask, rows, length, places, borders);
-    cu_seqlens = to_tensor(borders, at::kInt);
+    cu_seqlens = tensor_of(borders, at::kInt);
   }
-  file.places = to_tensor(places, at::kLong);
+  file.places = tensor_of(places, at::kLong);
 
   const auto gather = [&](const Tensor& t) {
     return t.reshape({-1}).index_select(0, file.places).contiguous();

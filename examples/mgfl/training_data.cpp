@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "examples/mgfl/tensor_of.hpp"
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/checkpoint/safetensors.hpp"
@@ -16,13 +17,6 @@ std::vector<T> values_of(const Tensor& tensor, at::ScalarType dtype) {
   const auto flat = tensor.to(dtype).contiguous();
   const auto* begin = flat.const_data_ptr<T>();
   return {begin, begin + flat.numel()};
-}
-
-template <class T>
-Tensor tensor_of(const std::vector<T>& values, at::ScalarType dtype) {
-  auto out = empty({static_cast<std::int64_t>(values.size())}, dtype);
-  std::copy(values.begin(), values.end(), out.template data_ptr<T>());
-  return out;
 }
 
 data::SafetensorsDataset open_safetensors(const std::string& path) {

@@ -24,10 +24,4 @@ Tensor Arena::take(at::IntArrayRef shape, at::ScalarType dtype) {
   return from_blob(start, shape, dtype);
 }
 
-std::int64_t Arena::bytes() const {
-  std::int64_t total = 0;
-  for (const auto& slab : slabs_) total += slab.numel();
-  return total;
-}
-
 }  // namespace mgfl::model

@@ -24,7 +24,6 @@ class Arena {
   /// Frees everything taken since `mark`; those tensors must not be used any more.
   void release(Mark mark) { place_ = mark; }
 
-  std::int64_t bytes() const;  // held in all slabs
 
  private:
   std::vector<Tensor> slabs_;

@@ -8,6 +8,7 @@
 #include "mgfl/parallel/activation.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/kernels/kernels.hpp"
+#include "policies/kernels/main_dtype.hpp"
 #include "policies/model/initialize.hpp"
 #include "policies/model/linear_cross_entropy.hpp"
 
@@ -15,6 +16,7 @@ namespace mgfl::model {
 
 namespace {
 
+using kernels::main_dtype;
 using parallel::NoTensorParallel;
 template <class P>
 using act = Act<P>;
@@ -41,8 +43,6 @@ kernels::AttentionShape attention_shape(const TransformerConfig& config, std::si
   return {qkv_layout(config), 1.0 / std::sqrt(static_cast<double>(config.kv_channels)),
           layer < config.window_size.size() ? config.window_size[layer] : 0};
 }
-
-at::ScalarType main_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
 template <class OptionalParam>
 Tensor value_or_none(const OptionalParam& param) {

@@ -4,6 +4,7 @@
 
 #include "mgfl/tensor/factory.hpp"
 #include "policies/kernels/kernels.hpp"
+#include "policies/kernels/main_dtype.hpp"
 
 namespace mgfl::model {
 
@@ -11,10 +12,6 @@ namespace {
 
 // Rows of logits in flight. The weight gradient's GEMM wants many rows in bf16; 16-bit rows are half as wide.
 std::int64_t chunk_rows(at::ScalarType dtype) { return c10::elementSize(dtype) == 2 ? 2048 : 1024; }
-
-at::ScalarType statistics_dtype(const Tensor& hidden) {
-  return hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 /// 1 / temperature of every token; the floor is verl's.
 Tensor logit_scale(const Batch& batch, at::ScalarType dtype) {
@@ -34,7 +31,7 @@ struct Pass {
       : hidden(hidden),
         weight(weight),
         batch(batch),
-        statistics(statistics_dtype(hidden)),
+        statistics(kernels::main_dtype(hidden.scalar_type())),
         scale(logit_scale(batch, statistics)) {
     const auto rows = std::min(chunk_rows(hidden.scalar_type()), std::max<std::int64_t>(hidden.size(0), 1));
     logits = arena.take({rows, weight.size(0)}, hidden.scalar_type());
@@ -89,8 +86,8 @@ Tensor without_ignored(const Tensor& d_log_prob, const Batch& batch) {
 HeadOutput linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Batch& batch,
                                 bool with_entropy, Arena& arena, Tensor& log_normalizer, Tensor& entropy) {
   const auto tokens = hidden.size(0);
-  log_normalizer = arena.take({tokens}, statistics_dtype(hidden));
-  entropy = arena.take({tokens}, statistics_dtype(hidden));
+  log_normalizer = arena.take({tokens}, kernels::main_dtype(hidden.scalar_type()));
+  entropy = arena.take({tokens}, kernels::main_dtype(hidden.scalar_type()));
   const auto start = arena.mark();
   Pass pass(hidden, weight, batch, arena);
   HeadOutput out{empty({tokens}, pass.statistics), {}};
@@ -121,8 +118,8 @@ HeadOutput linear_cross_entropy_forward_backward(const Tensor& hidden, const Ten
                                                  Tensor& weight_grad) {
   const auto tokens = hidden.size(0);
   const auto start = arena.mark();
-  auto log_normalizer = arena.take({tokens}, statistics_dtype(hidden));
-  auto entropy = arena.take({tokens}, statistics_dtype(hidden));
+  auto log_normalizer = arena.take({tokens}, kernels::main_dtype(hidden.scalar_type()));
+  auto entropy = arena.take({tokens}, kernels::main_dtype(hidden.scalar_type()));
   Pass pass(hidden, weight, batch, arena);
   HeadOutput out{empty({tokens}, pass.statistics), {}};
   const auto d_label = without_ignored(d_log_prob, batch);

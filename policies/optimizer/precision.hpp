@@ -32,8 +32,4 @@ struct Fp16WithLossScaler {
 static_assert(Precision<Fp64> && Precision<Fp32> && Precision<Bf16WithFp32Main> &&
               Precision<Fp16WithLossScaler>);
 
-/// True where the model's weights are the main weights.
-template <Precision P>
-inline constexpr bool weights_are_main = P::model_dtype == P::main_dtype;
-
 }  // namespace mgfl::optimizer
