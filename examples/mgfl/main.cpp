@@ -8,6 +8,8 @@
 #include "examples/mgfl/options.hpp"
 #include "examples/mgfl/rank.hpp"
 #include "mgfl/override/environment.hpp"
+#include "mgfl/override/table.hpp"
+#include "mgfl/parallel/agreement.hpp"
 #include "policies/parallel/launcher.hpp"
 
 namespace mgfl::program {
@@ -30,6 +32,14 @@ int run(const BenchOptions& options, Rank<C>& rank) {
   return run_bench(options, rank);
 }
 
+/// The first thing that ranks do together: they make sure that they are one build, and say which.
+template <class C>
+int run_together(const auto& options, Rank<C> rank) {
+  parallel::check_same_overrides(rank.world);
+  if (rank.is_first()) std::fprintf(stderr, "mgfl: %s\n", override_summary().c_str());
+  return run(options, rank);
+}
+
 template <class Command>
 int on_this_rank(const Command& options, std::chrono::steady_clock::time_point start,
                  parallel::MpiSession* session) {
@@ -38,11 +48,9 @@ int on_this_rank(const Command& options, std::chrono::steady_clock::time_point s
     session->set_timeout(options.runtime.timeout_seconds);
     parallel::Mpi world(*session);
     auto alone = world.split(world.rank(), 0, "alone");
-    Rank<parallel::Mpi> rank{std::move(world), std::move(alone), threads, start};
-    return run(options, rank);
+    return run_together<parallel::Mpi>(options, {std::move(world), std::move(alone), threads, start});
   }
-  Rank<parallel::Self> rank{{}, {}, threads, start};
-  return run(options, rank);
+  return run_together<parallel::Self>(options, {{}, {}, threads, start});
 }
 
 int run_command(const Options& options, std::chrono::steady_clock::time_point start,

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "mgfl/base/hash.hpp"
+
 namespace mgfl::model {
 
 namespace {
@@ -33,11 +35,7 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::a
   return counter;
 }
 
-std::uint64_t stream_of(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
+std::uint64_t stream_of(std::string_view name) { return fnv1a(name); }
 
 double uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
   const auto bits = block(seed, stream, i / 2);

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "mgfl/base/error.hpp"
 #include "mgfl/override/dispatch.hpp"
 #include "mgfl/override/table.hpp"
 
@@ -89,4 +90,18 @@ TEST_CASE("the JSON report says what the rows say") {
     CHECK(json["targets"][i]["vendor"] == rows[i].vendor);
     CHECK(json["targets"][i]["also"].size() == rows[i].also.size());
   }
+}
+
+TEST_CASE("the summary counts what the rows say, the original's left out") {
+  const auto rows = mgfl::override_rows();
+  const auto overridden =
+      std::ranges::count_if(rows, [](const auto& row) { return row.vendor != "original"; });
+  const std::string summary = mgfl::override_summary();
+  CAPTURE(summary);
+  CHECK(summary.starts_with(mgfl::concat("vendor '", mgfl::vendors::preferred::name, "', kernels '")));
+  CHECK(summary.find(mgfl::concat("': ", overridden, " of ", rows.size(), " targets overridden")) !=
+        std::string::npos);
+  const auto defaults = std::ranges::count(rows, std::string_view("default"), &mgfl::override_row::vendor);
+  CHECK(summary.find(mgfl::concat("default ", defaults)) != std::string::npos);
+  CHECK(mgfl::override_hash() != 0);
 }

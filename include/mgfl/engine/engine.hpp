@@ -16,6 +16,7 @@
 #include "mgfl/engine/batch.hpp"
 #include "mgfl/engine/loss.hpp"
 #include "mgfl/override/environment.hpp"
+#include "mgfl/parallel/agreement.hpp"
 #include "mgfl/policy/optimizer_policy.hpp"
 #include "mgfl/policy/parallel_policy.hpp"
 #include "mgfl/policy/scheduler_policy.hpp"
@@ -65,9 +66,11 @@ class Engine {
         scheduler_config_(std::move(scheduler_config)),
         context_(std::move(context)) {}
 
-  /// Builds everything, in the seed's order. Collective.
+  /// Builds everything, in the seed's order. UserError, on every rank alike, where the ranks were built with
+  /// different overrides. Collective.
   void initialize() {
     check_environment();
+    parallel::check_same_overrides(*context_.world);
     NoGradGuard no_grad;
     _build_tf_config();
     _build_megatron_module();

@@ -9,6 +9,7 @@
 #include <boost/hana/unpack.hpp>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/hash.hpp"
 #include "mgfl/override/dispatch.hpp"
 #include <mgfl/generated/originals.hpp>  // sanctioned here alone
 
@@ -99,6 +100,39 @@ std::vector<override_row> override_rows() {
   return hana::unpack(override_table, [](auto... t) {
     return std::vector<override_row>{row<typename decltype(t)::type>()...};
   });
+}
+
+namespace {
+
+template <class V>
+void add_manifest(std::string& text) {
+  text += concat("\n", V::name, ":");
+  hana::for_each(hana_of<typename manifest<V>::overrides>,
+                 [&](auto t) { text += concat(" ", decltype(t)::type::path); });
+}
+
+}  // namespace
+
+std::string override_summary() {
+  const auto rows = override_rows();
+  std::string counts;
+  std::ptrdiff_t overridden = 0;
+  hana::for_each(hana_of<vendors::chain>, [&](auto v) {
+    constexpr auto name = decltype(v)::type::name;
+    const auto count = std::ranges::count(rows, name, &override_row::vendor);
+    overridden += count;
+    if (count > 0) counts += concat(counts.empty() ? " (" : ", ", name, " ", count);
+  });
+  if (!counts.empty()) counts += ")";
+  return concat("vendor '", vendors::preferred::name, "', kernels '", kernel_set_name, "': ", overridden,
+                " of ", rows.size(), " targets overridden", counts);
+}
+
+std::uint64_t override_hash() {
+  std::string text;
+  for (const auto& r : override_rows()) text += concat(r.path, " ", r.vendor, "\n");
+  hana::for_each(hana_of<vendors::chain>, [&](auto v) { add_manifest<typename decltype(v)::type>(text); });
+  return fnv1a(text);
 }
 
 std::string override_report() {

@@ -1,6 +1,7 @@
 /// What this build overrides, as plain data: one row a target.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,14 @@ struct override_row {
 
 /// All targets, in the order of `all_targets`.
 std::vector<override_row> override_rows();
+
+/// The start of every run, in one line: "vendor 'musa', kernels 'x86': 19 of 20 targets overridden (musa 1,
+/// default 2, x86 16)", the counts in the order of the chain.
+std::string override_summary();
+
+/// Equal for two builds that know the same targets, ask the same vendors in the same order, and have the same
+/// manifests for these. What ranks compare before they work together.
+std::uint64_t override_hash();
 
 /// The table for people: a line about the build, then a line a target.
 std::string override_report();

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include "mgfl/base/hash.hpp"
 #include "mgfl/override/targets/kernels.hpp"
 #include "mgfl/override/targets/optimizer.hpp"
 
@@ -24,12 +26,8 @@ struct index_pair {
 };
 template <std::size_t N>
 consteval index_pair first_duplicate(const std::string_view (&texts)[N]) {
-  std::size_t hashes[N]{};  // FNV-1a: comparing numbers keeps this cheap for hundreds of targets
-  for (std::size_t i = 0; i < N; ++i) {
-    std::size_t hash = 1469598103934665603u;
-    for (const char c : texts[i]) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-    hashes[i] = hash;
-  }
+  std::uint64_t hashes[N]{};  // comparing numbers keeps this cheap for hundreds of targets
+  for (std::size_t i = 0; i < N; ++i) hashes[i] = fnv1a(texts[i]);
   for (std::size_t i = 0; i < N; ++i)
     for (std::size_t j = i + 1; j < N; ++j)
       if (hashes[i] == hashes[j] && texts[i] == texts[j]) return {i, j};

@@ -1,0 +1,54 @@
+// Ranks of different builds do not start together; ranks of one build do.
+#include "tests/support/mpi.hpp"
+
+#include "tests/support/doctest.hpp"
+
+#include <string>
+
+#include "mgfl/base/error.hpp"
+#include "mgfl/parallel/agreement.hpp"
+#include "policies/parallel/mpi.hpp"
+#include "policies/parallel/self.hpp"
+
+using namespace mgfl;
+using parallel::check_same_overrides;
+
+TEST_CASE("ranks of this build agree") {
+  parallel::Mpi world(mgfl_test::session());
+  CHECK_NOTHROW(check_same_overrides(world));
+  parallel::Self self;
+  CHECK_NOTHROW(check_same_overrides(self));
+}
+
+TEST_CASE("the ranks that differ are named, on every rank, with both builds") {
+  parallel::Mpi world(mgfl_test::session());
+  const bool odd = world.rank() % 2 == 1;
+  const std::string summary = odd ? "vendor 'musa', kernels 'aten'" : "vendor 'default', kernels 'aten'";
+  std::string message;
+  try {
+    check_same_overrides(world, odd ? 0xabcdef0123456789 : 0x1, summary);
+  } catch (const UserError& error) {
+    message = error.what();
+  }
+  CHECK(message ==
+        concat(
+            "the ranks of this job were built with different overrides:\n  ",
+            world.size() == 2 ? "rank 0" : "ranks 0, 2",
+            ": vendor 'default', kernels 'aten', manifests 1\n  ",
+            world.size() == 2 ? "rank 1" : "ranks 1, 3",
+            ": vendor 'musa', kernels 'aten', manifests abcdef0123456789\n"
+            "  Start every rank from one build; `mgfl overrides` of each program prints what it overrides."));
+}
+
+TEST_CASE("equal names with other manifests are a difference") {
+  parallel::Mpi world(mgfl_test::session());
+  CHECK_THROWS_AS(check_same_overrides(world, world.rank() == world.size() - 1 ? 2 : 1, "vendor 'default'"),
+                  UserError);
+}
+
+TEST_CASE("a summary longer than the room for it is cut") {
+  parallel::Mpi world(mgfl_test::session());
+  CHECK_THROWS_AS(
+      check_same_overrides(world, static_cast<std::uint64_t>(world.rank()), std::string(5000, 'x')),
+      UserError);
+}
