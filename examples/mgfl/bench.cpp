@@ -99,7 +99,7 @@ int bench(const BenchOptions& options, Rank<C>& rank) {
   LanguageModelEngine<C, P> engine({"", options.config_json, static_cast<std::uint64_t>(options.seed)},
                                    config, optimizer_config, constant_schedule(optimizer_config.lr),
                                    rank.context());
-  engine.initialize();
+  initialize(engine, rank);
 
   const auto stream = model::stream_of("bench") + static_cast<std::uint64_t>(rank.world.rank());
   const auto batch = synthetic_batch(options.micro_batch_size, options.seq_length, engine.config().vocab_size,

@@ -26,7 +26,7 @@ int generate(const GenerateOptions& options, Rank<C>& rank) {
   config.forward_only = true;
   LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {},
                                    constant_schedule(0), rank.context());
-  engine.initialize();
+  initialize(engine, rank);
 
   const auto prompts = read_token_file(options.input, "").batch;
   validate(prompts, engine.config().vocab_size);

@@ -8,7 +8,6 @@
 #include "examples/mgfl/options.hpp"
 #include "examples/mgfl/rank.hpp"
 #include "mgfl/override/environment.hpp"
-#include "mgfl/override/table.hpp"
 #include "mgfl/parallel/agreement.hpp"
 #include "policies/parallel/launcher.hpp"
 
@@ -32,11 +31,10 @@ int run(const BenchOptions& options, Rank<C>& rank) {
   return run_bench(options, rank);
 }
 
-/// The first thing that ranks do together: they make sure that they are one build, and say which.
+/// The first thing that ranks do together: they make sure that they are one build.
 template <class C>
 int run_together(const auto& options, Rank<C> rank) {
   parallel::check_same_overrides(rank.world);
-  if (rank.is_first()) std::fprintf(stderr, "mgfl: %s\n", override_summary().c_str());
   return run(options, rank);
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdio>
 #include <type_traits>
 
 #include "examples/mgfl/options.hpp"
+#include "mgfl/override/table.hpp"
 #include "policies/checkpoint/checkpoint.hpp"
 #include "policies/engine/megatron_engine.hpp"
 
@@ -36,6 +38,13 @@ int with_precision(const PrecisionOptions& options, Command&& command) {
       break;
   }
   return command(std::type_identity<optimizer::Fp32>());
+}
+
+/// Builds the engine; the first rank says which overrides its steps will use.
+template <class E, class C>
+void initialize(E& engine, const Rank<C>& rank) {
+  engine.initialize();
+  if (rank.is_first()) std::fprintf(stderr, "%s\n", override_summary().c_str());
 }
 
 /// Model source of the flags. A checkpoint of ours is a Hugging Face folder as well; the newest complete one

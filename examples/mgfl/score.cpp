@@ -32,7 +32,7 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
   config.calculate_entropy = true;
   LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {},
                                    constant_schedule(0), rank.context());
-  engine.initialize();
+  initialize(engine, rank);
 
   auto file = read_token_file(options.input, options.prefix);
   auto& batch = file.batch;

@@ -108,7 +108,7 @@ class Run {
 
   int operator()() {
     check_places();
-    engine_.initialize();
+    initialize(engine_, rank_);
     if (checkpoint_) {
       if (!checkpoint_->note().empty()) log_warning(rank_.world.rank(), checkpoint_->note());
       position_ = checkpoint::load_training_state(engine_, *checkpoint_);

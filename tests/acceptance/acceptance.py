@@ -170,7 +170,8 @@ def environment(extra=None):
 
 def command(arguments, ranks=1):
     start = [*MPIEXEC, ranks] if ranks > 1 else []
-    threads = [] if "--threads" in arguments or not arguments else ["--threads", 1]
+    without = not arguments or arguments[0] == "overrides" or "--threads" in arguments
+    threads = [] if without else ["--threads", 1]
     return [str(part) for part in [*start, PROGRAM, *arguments, *threads]]
 
 

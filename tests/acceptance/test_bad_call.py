@@ -141,19 +141,6 @@ class ScoreInput(Refusal):
         run("score", "--config", again, "--output", output)
         self.same_bits(acceptance.read(output), over)
 
-    def test_vendor_that_is_not_there(self):
-        """One message of several lines: what was built, what is known, what to do."""
-        words = ("score", "--load-hf", acceptance.DATA / "llama", "--input", self.file(self.main))
-        for ranks in (1, 2):
-            with self.subTest(ranks=ranks):
-                output = ("--output", self.out / "o.safetensors")
-                result = run(*words, *output, ranks=ranks, status=1, env={"MG_FL_PREFER": "musa"}, cwd=self.out)
-                first = [line for line in result.err.splitlines() if line.startswith("mgfl")]
-                self.assertEqual(len(first), 1, f"\n{result}")
-                self.assertTrue(first[0].startswith("mgfl: MG_FL_PREFER='musa' in the environment"), f"\n{result}")
-                self.assertIn("Rebuild with", result.err)
-                self.assertEqual(list(self.out.iterdir()), [])
-
     def test_generate(self):
         ids = self.main["input_ids"][:, :5].copy()
 
