@@ -11,6 +11,7 @@
 #include "policies/kernels/main_dtype.hpp"
 #include "policies/model/initialize.hpp"
 #include "policies/model/linear_cross_entropy.hpp"
+#include "policies/training/initialize.hpp"
 
 namespace mgfl::model {
 
@@ -239,6 +240,8 @@ void attend_to_cache(const Tensor& qkv, const std::vector<std::int64_t>& sequenc
 }
 
 }  // namespace
+
+std::string Decoder::enable_fused_kernels() { return training::_compile_dependencies(); }
 
 Decoder::Decoder(const TransformerConfig& config)
     : word_embeddings(matrix<placement::Vocab>("embedding.word_embeddings.weight", config.vocab_size,

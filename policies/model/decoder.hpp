@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "mgfl/engine/batch.hpp"
@@ -92,6 +93,9 @@ class Decoder {
   using config_type = TransformerConfig;
   using bridge_type = bridge::AutoBridge;
   using workspace_type = Workspace;
+
+  /// Makes this build's kernels ready for this machine; what its user should know about that, or nothing.
+  static std::string enable_fused_kernels();
 
   explicit Decoder(const TransformerConfig& config);
 

@@ -4,6 +4,8 @@
 #include <memory>
 #include <new>
 
+#include "mgfl/base/error.hpp"
+
 namespace mgfl::x86 {
 
 bool machine_runs_simd() {
@@ -23,6 +25,16 @@ bool machine_runs_simd() {
     }
   }();
   return runs;
+}
+
+std::string lacking_instructions(int level, bool runs) {
+  if (level == 0 || runs) return {};
+  const char* isa = level == 1 ? "avx2" : level == 2 ? "avx512" : "avx512_bf16";
+  return concat(
+      "the x86 kernels of this build were compiled for ", isa,
+      ", which this CPU lacks, so that ATen's kernels run in their place: the same numbers to rounding, "
+      "but slower. Build on this machine, or with  -DMGFL_X86_ISA=",
+      level == 1 ? "none" : "avx2", "  for all of them.");
 }
 
 void* scratch(std::size_t bytes) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <string>
 
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/lean.hpp"
@@ -17,9 +18,13 @@ inline constexpr int isa_with_avx512 = 2, isa_with_bf16_products = 3;
 /// Whether this machine runs what simd/ was compiled for.
 bool machine_runs_simd();
 
-/// An undefined tensor passes both checks.
-inline bool is_contiguous(const Tensor& t) { return !t.defined() || t.is_contiguous(); }
-inline bool is_float(const Tensor& t) { return !t.defined() || t.scalar_type() == at::kFloat; }
+/// What a user should know where simd/ was compiled for `level` and the machine does not run it; else empty.
+std::string lacking_instructions(int level, bool runs);
+
+/// Whether a kernel can read the tensor as rows of `dtype` in host memory; an undefined tensor passes.
+inline bool fits(const Tensor& t, at::ScalarType dtype) {
+  return !t.defined() || (t.is_cpu() && t.scalar_type() == dtype && t.is_contiguous());
+}
 
 /// Start of a tensor's memory, null where it is undefined.
 template <class T>
@@ -37,7 +42,7 @@ struct Operands {
 };
 
 /// Calls body(D{}) with D = float or bf16, the dtype of the first of `of_d`; false where this machine, a
-/// dtype or a layout is not covered: the caller then hands the call to the original.
+/// device, a dtype or a layout is not covered: the caller then hands the call to the original.
 template <class Body>
 bool run(const Operands& operands, Body&& body) {
   if constexpr (isa_level == 0) {
@@ -46,9 +51,9 @@ bool run(const Operands& operands, Body&& body) {
     const at::ScalarType dtype = operands.of_d.begin()->get().scalar_type();
     if ((dtype != at::kFloat && dtype != at::kBFloat16) || !machine_runs_simd()) return false;
     for (const Tensor& t : operands.of_d)
-      if (t.defined() && (t.scalar_type() != dtype || !t.is_contiguous())) return false;
+      if (!fits(t, dtype)) return false;
     for (const Tensor& t : operands.of_m)
-      if (!is_float(t) || !is_contiguous(t)) return false;
+      if (!fits(t, at::kFloat)) return false;
     if (dtype == at::kFloat) {
       body(float{});
     } else {

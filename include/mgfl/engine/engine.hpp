@@ -172,8 +172,16 @@ class Engine {
       bridge_->load_weights(buffer_->params);
   }
 
-  /// Fused kernels were chosen when the library was built (MGFL_KERNELS), so nothing is left to switch on.
-  void _maybe_enable_fused_kernels() {}
+  /// Fused kernels were chosen when the library was built (MGFL_KERNELS). Where machines lack what these
+  /// need, the lowest such rank says so.
+  void _maybe_enable_fused_kernels() {
+    const std::string note = Model::enable_fused_kernels();
+    auto& world = *context_.world;
+    auto lacking = zeros({1}, at::kInt).fill_(note.empty() ? 0 : world.size() - world.rank());
+    world.all_reduce(lacking, ReduceOp::max);
+    if (lacking.template item<int>() == world.size() - world.rank())
+      log_warning(0, concat("rank ", world.rank(), ": ", note));
+  }
 
   void _build_optimizer() {
     O::allocate_training(*buffer_, precision::main_dtype);

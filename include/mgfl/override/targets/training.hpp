@@ -1,0 +1,12 @@
+/// Names of the overridable things around the training loop: the second root, `mgfl.training`.
+#pragma once
+
+#include "mgfl/override/target.hpp"
+
+namespace mgfl::targets {
+
+struct compile_dependencies : target<"mgfl.training.initialize._compile_dependencies"> {};
+
+using training_targets = list<compile_dependencies>;
+
+}  // namespace mgfl::targets
