@@ -1,5 +1,4 @@
 // `mgfl train`: trains a model on token data, evaluates, saves, and goes on where it stopped.
-#include <csignal>
 #include <filesystem>
 #include <iostream>
 
@@ -8,42 +7,15 @@
 #include "examples/mgfl/commands.hpp"
 #include "examples/mgfl/metrics.hpp"
 #include "examples/mgfl/training_data.hpp"
-#include "mgfl/tensor/factory.hpp"
 #include "policies/checkpoint/training_checkpoint.hpp"
 #include "policies/data/global_batches.hpp"
+#include "policies/training/dist_signal_handler.hpp"
 
 namespace mgfl::program {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-volatile std::sig_atomic_t signal_received = 0;
-
-/// Remembers SIGTERM and SIGINT for its lifetime; training looks at them between steps.
-class SignalWatch {
- public:
-  SignalWatch() {
-    for (int i = 0; i < 2; ++i) previous_[i] = std::signal(signals[i], [](int) { signal_received = 1; });
-  }
-  ~SignalWatch() {
-    for (int i = 0; i < 2; ++i) std::signal(signals[i], previous_[i]);
-  }
-  SignalWatch(const SignalWatch&) = delete;
-  SignalWatch& operator=(const SignalWatch&) = delete;
-
-  /// True on every rank as soon as one rank got a signal. Collective.
-  template <class C>
-  static bool seen(C& world) {
-    auto flag = zeros({1}, at::kInt).fill_(static_cast<int>(signal_received));
-    world.all_reduce(flag, ReduceOp::max);
-    return flag.template item<int>() != 0;
-  }
-
- private:
-  static constexpr int signals[2] = {SIGTERM, SIGINT};
-  void (*previous_[2])(int);
-};
 
 constexpr int stopped_by_signal = 3;
 
@@ -120,7 +92,7 @@ class Run {
       std::cerr << "mgfl: iteration " << position_.iteration << " is reached already; --train-iters "
                 << options_.train_iters << " counts from the first one.\n";
 
-    SignalWatch watch;
+    training::DistributedSignalHandler signals;
     MetricsWriter writer(rank_.is_first() ? options_.log_dir : "", position_.iteration);
     ProgressBar bar(std::cerr, stderr_is_terminal(), position_.iteration, options_.train_iters,
                     rank_.is_first() ? options_.log_interval : options_.train_iters + 1);
@@ -134,7 +106,7 @@ class Run {
         writer.write(metrics);
         bar.update(metrics);
       }
-      const bool stopped = SignalWatch::seen(rank_.world);
+      const bool stopped = signals.signals_received(rank_.world);
       if (!options_.save.empty() &&
           (last || stopped || (options_.save_interval && position_.iteration % *options_.save_interval == 0)))
         checkpoint::save_training_state(engine_, options_.save, position_, options_.keep_last.value_or(0));

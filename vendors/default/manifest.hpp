@@ -3,13 +3,15 @@
 
 #include "mgfl/override/target.hpp"
 #include "mgfl/override/targets/optimizer.hpp"
+#include "mgfl/override/targets/training.hpp"
 
 namespace mgfl {
 
 template <>
 struct manifest<vendors::default_> {
   using overrides =
-      list<targets::get_grad_norm_fp32, targets::unscale_main_grads, targets::CosineAnnealingLR>;
+      list<targets::get_grad_norm_fp32, targets::unscale_main_grads, targets::CosineAnnealingLR,
+           targets::get_device>;
 };
 
 }  // namespace mgfl
