@@ -20,7 +20,7 @@ template <mgfl::parallel::Communicator C>
 class Optimizer {
  public:
   using communicator_type = C;
-  Optimizer(std::vector<Tensor> main_grads, double loss_scale, std::vector<C*> groups)
+  Optimizer(std::vector<Tensor> main_grads, double loss_scale, mgfl::parallel::GroupList<C> groups)
       : main_grads_(std::move(main_grads)), loss_scale_(loss_scale), groups_(std::move(groups)) {}
 
   bool _unscale_main_grads_and_check_for_nan() { return mgfl::optimizer::unscale_main_grads(*this); }
@@ -28,12 +28,12 @@ class Optimizer {
   bool is_stub_optimizer() const { return main_grads_.empty(); }
   std::span<const Tensor> _collect_main_grad_data_for_unscaling() { return main_grads_; }
   double inv_scale() const { return 1.0 / loss_scale_; }
-  std::span<C* const> get_grad_stats_parallel_group() { return groups_; }
+  const mgfl::parallel::GroupList<C>& get_grad_stats_parallel_group() { return groups_; }
 
  private:
   std::vector<Tensor> main_grads_;
   double loss_scale_;
-  std::vector<C*> groups_;
+  mgfl::parallel::GroupList<C> groups_;
 };
 
 template <class V>

@@ -14,7 +14,7 @@ namespace optimizer {
 /// the chip needs.
 template <parallel::Communicator C>
 double get_grad_norm_fp32_musa(std::span<const Tensor> grads_for_norm, double norm_type,
-                               std::span<C* const> grad_stats_parallel_group) {
+                               const parallel::GroupList<C>& grad_stats_parallel_group) {
   return implementation<targets::get_grad_norm_fp32, vendors::default_>::call<C>(grads_for_norm, norm_type,
                                                                                  grad_stats_parallel_group);
 }
@@ -26,7 +26,7 @@ struct implementation<targets::get_grad_norm_fp32, vendors::musa>
     : overrides<targets::get_grad_norm_fp32, vendors::musa> {
   template <parallel::Communicator C>
   static double call(std::span<const Tensor> grads_for_norm, double norm_type,
-                     std::span<C* const> grad_stats_parallel_group) {
+                     const parallel::GroupList<C>& grad_stats_parallel_group) {
     return optimizer::get_grad_norm_fp32_musa<C>(grads_for_norm, norm_type, grad_stats_parallel_group);
   }
 };

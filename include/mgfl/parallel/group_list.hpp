@@ -1,0 +1,86 @@
+/// GroupList<C>: the groups over which a statistic of the gradients is reduced, none, one or several in order.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "mgfl/base/error.hpp"
+#include "mgfl/base/function_ref.hpp"
+#include "mgfl/parallel/communicator.hpp"
+#include "mgfl/parallel/staging.hpp"
+
+namespace mgfl::parallel {
+
+/// Borrows its groups, which must outlive it. Their order is that in which they are reduced, so ranks that
+/// share several groups list them in one order. UserError for a null entry and for a group listed twice.
+template <Communicator C>
+class GroupList {
+ public:
+  using communicator_type = C;
+
+  GroupList() = default;
+  GroupList(C& group) : groups_{&group} {}
+  GroupList(std::vector<C*> groups) : groups_(std::move(groups)) { check(); }
+  GroupList(std::span<C* const> groups) : GroupList(std::vector<C*>(groups.begin(), groups.end())) {}
+  GroupList(std::initializer_list<C*> groups) : GroupList(std::vector<C*>(groups)) {}
+
+  std::size_t size() const { return groups_.size(); }
+  C& operator[](std::size_t i) const { return *groups_[i]; }
+  auto begin() const { return groups_.begin(); }
+  auto end() const { return groups_.end(); }
+
+ private:
+  void check() const {
+    for (std::size_t i = 0; i < size(); ++i) {
+      check_user(groups_[i] != nullptr, "group list: entry ", i, " of ", size(),
+                 " is null; leave out the groups that this rank does not belong to.");
+      for (std::size_t j = 0; j < i; ++j)
+        check_user(groups_[i] != groups_[j], "group list: entries ", j, " and ", i, " of ", size(),
+                   " are the same group, whose ranks would count twice; list it once.");
+    }
+  }
+
+  std::vector<C*> groups_;
+};
+
+/// What a GroupList can be made of: one group, a std::vector or std::span of pointers to groups, another list.
+template <class Groups>
+concept ListsGroups = requires(Groups&& groups) {
+  GroupList(std::forward<Groups>(groups));
+};
+
+/// The group of a list of one, null for an empty list. UserError for more, in the name of `what`, an original:
+/// lists are what vendor default takes.
+template <Communicator C>
+C* one_group(const GroupList<C>& groups, const char* what) {
+  check_user(groups.size() <= 1, what, ": the original takes one group and was given ", groups.size(),
+             "; vendor 'default' takes a list: build with its override.");
+  return groups.size() == 1 ? &groups[0] : nullptr;
+}
+
+namespace detail {
+
+/// This rank's place in one group of a list.
+struct ListedPlace {
+  int rank, size;
+};
+
+void check_each_rank_counts_once(const std::vector<ListedPlace>& places, function_ref<void(Tensor&)> sum);
+
+}  // namespace detail
+
+/// UserError unless sums over the groups in turn bring every rank's part to every rank once, and in one order,
+/// so that all get the same bits. Collective over the groups; silent for lists of fewer than two.
+template <Communicator C>
+void check_each_rank_counts_once(const GroupList<C>& groups) {
+  std::vector<detail::ListedPlace> places;
+  for (C* group : groups) places.push_back({group->rank(), group->size()});
+  detail::check_each_rank_counts_once(places, [&](Tensor& tensor) {
+    for (C* group : groups) all_reduce_staged(tensor, ReduceOp::sum, *group);
+  });
+}
+
+}  // namespace mgfl::parallel
