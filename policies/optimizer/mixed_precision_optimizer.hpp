@@ -30,8 +30,8 @@ class MixedPrecisionOptimizer : public Optimizer {
 
   /// Borrows `buffer` and the groups, which must outlive the optimizer. The ranks of
   /// grad_stats_parallel_group hold different parameters: norms are summed over them. The ranks of
-  /// data_parallel_group hold the same ones. Collective over a list of several groups; UserError where they
-  /// count a rank twice.
+  /// data_parallel_group hold the same ones. Collective over a list of several groups, which are axes of
+  /// one grid, see parallel::check_axes_of_a_grid.
   MixedPrecisionOptimizer(ParamBuffer& buffer, const OptimizerConfig& config,
                           parallel::GroupList<C> grad_stats_parallel_group, C* data_parallel_group)
       : config_(config),
@@ -41,7 +41,7 @@ class MixedPrecisionOptimizer : public Optimizer {
         inner_(buffer, config),
         scaler_(make_scaler(config)) {
     param_groups = AdamW::param_groups(config);
-    parallel::check_each_rank_counts_once(grad_stats_parallel_group_);
+    parallel::check_axes_of_a_grid(grad_stats_parallel_group_);
   }
 
   double loss_scale() const {

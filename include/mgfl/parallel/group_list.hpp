@@ -68,18 +68,19 @@ struct ListedPlace {
   int rank, size;
 };
 
-void check_each_rank_counts_once(const std::vector<ListedPlace>& places, function_ref<void(Tensor&)> sum);
+void check_axes_of_a_grid(const std::vector<ListedPlace>& places, function_ref<void(std::size_t, Tensor&)> max);
 
 }  // namespace detail
 
-/// UserError unless sums over the groups in turn bring every rank's part to every rank once, and in one order,
-/// so that all get the same bits. Collective over the groups; silent for lists of fewer than two.
+/// UserError unless the groups are axes of one grid of ranks: along each, a rank's place in the others stays the
+/// same. Only then do sums over one group after the other count every rank once, in one order for all. Collective
+/// over the groups, of which every rank lists as many; silent for fewer than two.
 template <Communicator C>
-void check_each_rank_counts_once(const GroupList<C>& groups) {
+void check_axes_of_a_grid(const GroupList<C>& groups) {
   std::vector<detail::ListedPlace> places;
   for (C* group : groups) places.push_back({group->rank(), group->size()});
-  detail::check_each_rank_counts_once(places, [&](Tensor& tensor) {
-    for (C* group : groups) all_reduce_staged(tensor, ReduceOp::sum, *group);
+  detail::check_axes_of_a_grid(places, [&](std::size_t group, Tensor& tensor) {
+    all_reduce_staged(tensor, ReduceOp::max, groups[group]);
   });
 }
 
