@@ -15,8 +15,8 @@ static_assert(family_is_checked<targets::get_grad_norm_fp32>);
 
 /// One gradient, or a std::span or std::vector of them.
 template <class Grads>
-concept GradsForNorm =
-    std::convertible_to<const Grads&, const Tensor&> || std::convertible_to<const Grads&, std::span<const Tensor>>;
+concept GradsForNorm = std::convertible_to<const Grads&, const Tensor&> ||
+    std::convertible_to<const Grads&, std::span<const Tensor>>;
 
 /// Norm of the gradients of all ranks of the groups, see implementation<targets::get_grad_norm_fp32,
 /// vendors::original>. `grad_stats_parallel_group`: one group, or what else makes a GroupList; the original

@@ -21,8 +21,8 @@ namespace optimizer {
 /// for any number of threads. UserError unless p > 0; 0 for an empty list and for tensors without elements.
 double local_norm_power(const std::span<const Tensor>& grads, double norm_type);
 
-/// `value` after `all_reduce` (given a contiguous fp64 tensor of one element, on the CPU as the gradients) has
-/// gone over it.
+/// `value` after `all_reduce` (given a contiguous fp64 tensor of one element, on the CPU as the gradients)
+/// has gone over it.
 double all_reduce_scalar(double value, function_ref<void(Tensor&)> all_reduce);
 
 /// The norm: total^(1/p), or `total` itself for p = infinity.
@@ -35,8 +35,8 @@ ReduceOp norm_reduce_op(double norm_type);
 
 /// Norm of the gradients of all ranks of one group, in double; of this rank's alone for an empty list.
 /// `grads_for_norm`: local gradients, each logical parameter counted on one rank of the group alone;
-/// `norm_type`: 2, any p > 0, or infinity. Collective over the group; every rank gets the same value, which is
-/// not finite where any gradient holds NaN or infinity. UserError for several groups.
+/// `norm_type`: 2, any p > 0, or infinity. Collective over the group; every rank gets the same value, which
+/// is not finite where any gradient holds NaN or infinity. UserError for several groups.
 template <>
 struct implementation<targets::get_grad_norm_fp32, vendors::original> {
   using archetype = parallel::communicator_archetype;

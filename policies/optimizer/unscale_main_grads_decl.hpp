@@ -53,14 +53,14 @@ struct implementation<targets::unscale_main_grads, vendors::original> {
 
   template <optimizer::UnscalesMainGrads Self>
   static bool call(Self& self) {
-    auto* const group = parallel::one_group(self.get_grad_stats_parallel_group(),
-                                            "_unscale_main_grads_and_check_for_nan");
+    auto* const group =
+        parallel::one_group(self.get_grad_stats_parallel_group(), "_unscale_main_grads_and_check_for_nan");
     const bool found_inf =
         !self.is_stub_optimizer() &&
         optimizer::unscale_and_find_nonfinite(self._collect_main_grad_data_for_unscaling(), self.inv_scale());
     if (!group) return found_inf;
-    return optimizer::all_reduce_scalar(
-               found_inf, [&](Tensor& flag) { group->all_reduce(flag, ReduceOp::max); }) > 0;
+    return optimizer::all_reduce_scalar(found_inf,
+                                        [&](Tensor& flag) { group->all_reduce(flag, ReduceOp::max); }) > 0;
   }
 };
 

@@ -26,6 +26,7 @@ class Self {
 };
 
 static_assert(Communicator<Self>);
-static_assert(HasReduceScatter<Self> && HasAllReduceValue<Self> && HasSplit<Self> && SaysDeviceTypeForComm<Self>);
+static_assert(HasReduceScatter<Self> && HasAllReduceValue<Self> && HasSplit<Self> &&
+              SaysDeviceTypeForComm<Self>);
 
 }  // namespace mgfl::parallel

@@ -22,8 +22,8 @@ class RankGroups {
  public:
   Mpi world{session()};
 
-  /// One group for each set of ranks, whose order is the group's; sets must not overlap. A rank in none of them
-  /// gets a null pointer.
+  /// One group for each set of ranks, whose order is the group's; sets must not overlap. A rank in none of
+  /// them gets a null pointer.
   Mpi* add(std::initializer_list<std::vector<int>> sets) {
     int color = static_cast<int>(sets.size()), key = 0, index = 0;
     for (const auto& set : sets) {

@@ -1,4 +1,5 @@
-// The tied word embedding's gradient summed over the first and the last pipeline stage, against sums in double.
+// The tied word embedding's gradient summed over the first and the last pipeline stage, against sums in
+// double.
 #include "tests/support/fixture.hpp"
 
 #include <string>
@@ -25,8 +26,8 @@ void reduce(Tensor& grad, const GroupList<Mpi>& groups, const EmbeddingGradRows&
   implementation<targets::allreduce_embedding_grad, V>::template call<Mpi>(grad, groups, rows);
 }
 
-/// Numbers of one holder of the embedding, [rows, 3], in double; those of every dtype are sums of few bits, so
-/// that a sum of several in fp32 is exact and 16-bit sums differ from it by one rounding.
+/// Numbers of one holder of the embedding, [rows, 3], in double; those of every dtype are sums of few bits,
+/// so that a sum of several in fp32 is exact and 16-bit sums differ from it by one rounding.
 Tensor numbers(int holder, std::int64_t rows) {
   Tensor grad = empty({rows, 3}, at::kDouble);
   double* data = grad.mutable_data_ptr<double>();
@@ -140,9 +141,10 @@ TEST_CASE("rows that do not divide are refused with the numbers, before any comm
   RankGroups ranks;
   Mpi* again = ranks.add({{0, 1, 2, 3, 4, 5}});
   Tensor grad = numbers(0, 10);
-  CHECK_THROWS_WITH_AS(reduce<vendors::default_>(grad, {&ranks.world, again}, {true, 1, 2}),
-                       doctest::Contains("10 rows are not divisible by data-parallel size 2 x 2 embedding groups = 4"),
-                       UserError);
+  CHECK_THROWS_WITH_AS(
+      reduce<vendors::default_>(grad, {&ranks.world, again}, {true, 1, 2}),
+      doctest::Contains("10 rows are not divisible by data-parallel size 2 x 2 embedding groups = 4"),
+      UserError);
   CHECK_THROWS_WITH_AS(reduce<vendors::default_>(grad, ranks.world, {true, 0, 3}),
                        doctest::Contains("10 rows are not divisible by data-parallel size 3 x 1"), UserError);
   CHECK_THROWS_WITH_AS(reduce<vendors::default_>(grad, ranks.world, {true, 2, 2}),

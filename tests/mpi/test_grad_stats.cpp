@@ -50,9 +50,11 @@ Tensor gaussian(at::IntArrayRef shape, at::ScalarType dtype, unsigned seed, doub
 /// This rank's gradients: as many and as large as the rank says, none on rank 1.
 std::vector<Tensor> local_grads(int rank, at::ScalarType dtype) {
   if (rank == 1) return {};
-  std::vector<Tensor> grads = {gaussian({61, 7}, dtype, 10u + static_cast<unsigned>(rank)), empty({0}, dtype)};
+  std::vector<Tensor> grads = {gaussian({61, 7}, dtype, 10u + static_cast<unsigned>(rank)),
+                               empty({0}, dtype)};
   for (int i = 0; i < rank; ++i)
-    grads.push_back(gaussian({100 * i + 1}, dtype, 100u * static_cast<unsigned>(rank) + static_cast<unsigned>(i),
+    grads.push_back(gaussian({100 * i + 1}, dtype,
+                             100u * static_cast<unsigned>(rank) + static_cast<unsigned>(i),
                              std::pow(10.0, i - 2)));
   return grads;
 }
@@ -62,7 +64,8 @@ double long_double_norm(std::span<const double> values, double p) {
   long double total = 0;
   for (const double value : values) {
     const long double magnitude = std::fabs(value);
-    total = std::isinf(p) ? std::max(total, magnitude) : total + std::pow(magnitude, static_cast<long double>(p));
+    total =
+        std::isinf(p) ? std::max(total, magnitude) : total + std::pow(magnitude, static_cast<long double>(p));
   }
   return static_cast<double>(std::isinf(p) ? total : std::pow(total, 1.0L / static_cast<long double>(p)));
 }
@@ -112,8 +115,8 @@ TEST_CASE("the norm of every rank is that of all gradients in long double") {
       CAPTURE(p);
       const double expected = long_double_norm(all, p);
       const std::vector<double> found = {
-          norm<vendors::original>(grads, p, world), norm<vendors::default_>(grads, p, world),
-          norm<vendors::default_>(grads, p, list),  norm<vendors::musa>(grads, p, list),
+          norm<vendors::original>(grads, p, world),       norm<vendors::default_>(grads, p, world),
+          norm<vendors::default_>(grads, p, list),        norm<vendors::musa>(grads, p, list),
           optimizer::get_grad_norm_fp32(grads, p, world), optimizer::get_grad_norm_fp32(one, p, world)};
       for (std::size_t i = 0; i + 1 < found.size(); ++i) {
         CAPTURE(i);
@@ -230,7 +233,11 @@ TEST_CASE("infinity on one rank is found by all; values are unscaled exactly") {
 
 namespace {
 
-enum class Shard { column, row, replicated };  // output rows split, input columns split, whole on every tp rank
+enum class Shard {
+  column,
+  row,
+  replicated
+};  // output rows split, input columns split, whole on every tp rank
 
 struct LogicalGrad {
   Tensor whole;
@@ -284,7 +291,8 @@ void check_hetero(const std::vector<Mesh>& meshes, const GroupList<Mpi>& list, M
   for (const double p : norm_types) {
     CAPTURE(p);
     const double expected = long_double_norm(whole, p);
-    const std::vector<double> found = {norm<vendors::default_>(grads, p, list), norm<vendors::musa>(grads, p, list),
+    const std::vector<double> found = {norm<vendors::default_>(grads, p, list),
+                                       norm<vendors::musa>(grads, p, list),
                                        norm<vendors::original>(grads, p, world)};
     for (const double value : found) CHECK(std::abs(value / expected - 1) < 1e-13);
     CHECK(mgfl_test::same_bits_everywhere(found, world));
@@ -296,7 +304,7 @@ void check_hetero(const std::vector<Mesh>& meshes, const GroupList<Mpi>& list, M
 TEST_CASE("two meshes of unlike tensor parallelism have the norm of the unsharded model") {
   RankGroups ranks;
   Mpi& world = ranks.world;
-  if (world.size() == 3) check_hetero({{0, 1, 1}, {1, 2, 1}}, world, world);  // tp 1; tp 2
+  if (world.size() == 3) check_hetero({{0, 1, 1}, {1, 2, 1}}, world, world);        // tp 1; tp 2
   if (world.size() == 4) check_hetero({{0, 1, 2}, {2, 2, 1}}, grid(ranks), world);  // tp 1 x dp 2; tp 2
   if (world.size() == 6) {
     const auto list = grid(ranks);
@@ -312,8 +320,8 @@ TEST_CASE("lists that are no axes of a grid are refused on every rank") {
   RankGroups ranks;
   Mpi& world = ranks.world;
   const auto refused = [](const GroupList<Mpi>& list) {
-    CHECK_THROWS_WITH_AS(parallel::check_axes_of_a_grid(list), doctest::Contains("count ranks twice"),
-                         UserError);
+    CHECK_THROWS_WITH_AS(parallel::check_axes_of_a_grid(list),
+                         doctest::Contains("miss ranks, count them twice"), UserError);
   };
   parallel::check_axes_of_a_grid(GroupList<Mpi>());
   parallel::check_axes_of_a_grid(GroupList<Mpi>(world));
@@ -325,6 +333,10 @@ TEST_CASE("lists that are no axes of a grid are refused on every rank") {
   std::vector<int> others(all.begin() + 1, all.end());
   Mpi* mesh = ranks.add({{0}, others});
   refused({mesh, &world});  // "my own mesh, then everyone"
+  if (world.size() == 3) {
+    Mpi* row = ranks.add({{0, 1}, {2}});
+    refused({row, ranks.add({{0, 2}, {1}})});  // rank 1 would miss rank 2
+  }
   if (world.size() == 4) {
     Mpi* row = ranks.add({{0, 1}, {2, 3}});
     refused({row, ranks.add({{1, 0}, {2, 3}})});  // rows twice, never columns
@@ -375,7 +387,8 @@ TEST_CASE("the library's optimizer: one step over a list of groups") {
 namespace {
 
 double cosine(int step, double max_steps, double min_lr) {
-  return static_cast<double>(min_lr + 0.5L * (1 + std::cos(std::numbers::pi_v<long double> * step / max_steps)));
+  return static_cast<double>(min_lr +
+                             0.5L * (1 + std::cos(std::numbers::pi_v<long double> * step / max_steps)));
 }
 
 double wsd(int step, double max_steps, double min_lr, double warmup_steps) {

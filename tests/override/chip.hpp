@@ -1,5 +1,5 @@
-/// A device of a kind of its own, as a vendor's chip is one: LibTorch refuses to read its tensors as the CPU's. Its
-/// memory is the host's, so that every machine has it.
+/// A device of a kind of its own, as a vendor's chip is one: LibTorch refuses to read its tensors as the
+/// CPU's. Its memory is the host's, so that every machine has it.
 #pragma once
 
 #include <c10/core/DeviceType.h>

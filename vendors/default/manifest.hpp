@@ -9,9 +9,8 @@ namespace mgfl {
 
 template <>
 struct manifest<vendors::default_> {
-  using overrides =
-      list<targets::get_grad_norm_fp32, targets::unscale_main_grads, targets::CosineAnnealingLR,
-           targets::allreduce_embedding_grad>;
+  using overrides = list<targets::get_grad_norm_fp32, targets::unscale_main_grads, targets::CosineAnnealingLR,
+                         targets::allreduce_embedding_grad>;
 };
 
 }  // namespace mgfl

@@ -191,7 +191,8 @@ class Engine {
       if (bridge_->has_weights()) bridge_->load_weights(typename O::main_params_type(*buffer_).params);
     }
     model_->allocate_grads(precision::main_dtype);
-    optimizer_.emplace(*buffer_, optimizer_config_, parallel::GroupList<communicator_type>{context_.model_parallel},
+    optimizer_.emplace(*buffer_, optimizer_config_,
+                       parallel::GroupList<communicator_type>{context_.model_parallel},
                        context_.data_parallel);
   }
 

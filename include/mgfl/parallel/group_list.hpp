@@ -1,4 +1,5 @@
-/// GroupList<C>: the groups over which a statistic of the gradients is reduced, none, one or several in order.
+/// GroupList<C>: the groups over which a statistic of the gradients is reduced, none, one or several in
+/// order.
 #pragma once
 
 #include <cstddef>
@@ -46,14 +47,15 @@ class GroupList {
   std::vector<C*> groups_;
 };
 
-/// What a GroupList can be made of: one group, a std::vector or std::span of pointers to groups, another list.
+/// What a GroupList can be made of: one group, a std::vector or std::span of pointers to groups, another
+/// list.
 template <class Groups>
 concept ListsGroups = requires(Groups&& groups) {
   GroupList(std::forward<Groups>(groups));
 };
 
-/// The group of a list of one, null for an empty list. UserError for more, in the name of `what`, an original:
-/// lists are what vendor default takes.
+/// The group of a list of one, null for an empty list. UserError for more, in the name of `what`, an
+/// original: lists are what vendor default takes.
 template <Communicator C>
 C* one_group(const GroupList<C>& groups, const char* what) {
   check_user(groups.size() <= 1, what, ": the original takes one group and was given ", groups.size(),
@@ -68,13 +70,15 @@ struct ListedPlace {
   int rank, size;
 };
 
-void check_axes_of_a_grid(const std::vector<ListedPlace>& places, function_ref<void(std::size_t, Tensor&)> max);
+void check_axes_of_a_grid(const std::vector<ListedPlace>& places,
+                          function_ref<void(std::size_t, Tensor&)> max);
 
 }  // namespace detail
 
-/// UserError unless the groups are axes of one grid of ranks: along each, a rank's place in the others stays the
-/// same. Only then do sums over one group after the other count every rank once, in one order for all. Collective
-/// over the groups, of which every rank lists as many; silent for fewer than two.
+/// UserError unless the groups are axes of one grid of ranks: along each, a rank's place in the others
+/// and their sizes stay the same. Only then do sums over one group after the other count every rank once, in
+/// one order for all. Collective over the groups, of which every rank lists as many; silent for fewer than
+/// two.
 template <Communicator C>
 void check_axes_of_a_grid(const GroupList<C>& groups) {
   std::vector<detail::ListedPlace> places;

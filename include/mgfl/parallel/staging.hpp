@@ -10,7 +10,8 @@ namespace mgfl::parallel {
 /// The kind of device that a defined tensor lies on.
 c10::DeviceType device_type_of(const Tensor& tensor);
 
-/// Hands `collective` the tensor itself where it lies on `device`, else a copy there, whose contents come back.
+/// Hands `collective` the tensor itself where it lies on `device`, else a copy there, whose contents come
+/// back.
 void run_staged(Tensor& tensor, c10::DeviceType device, function_ref<void(Tensor&)> collective);
 
 /// all_reduce of a contiguous tensor, through the memory of the device that the group names.

@@ -1,4 +1,5 @@
-/// Names of LibTorch's tensor and of its kinds of devices, for declarations that need no more than a reference.
+/// Names of LibTorch's tensor and of its kinds of devices, for declarations that need no more than a
+/// reference.
 #pragma once
 
 #include <cstdint>

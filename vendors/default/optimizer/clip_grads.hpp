@@ -10,8 +10,8 @@ namespace mgfl {
 
 /// The scalar is reduced over each group in turn, in the list's order, from the group before; an empty list
 /// leaves it local. Together the groups carry every rank's part to every rank once (e.g. within a node, then
-/// across nodes); docs/override.md tells which lists do. The scalar is staged through the memory of the device
-/// that a group names.
+/// across nodes); docs/override.md tells which lists do. The scalar is staged through the memory of the
+/// device that a group names.
 template <>
 struct implementation<targets::get_grad_norm_fp32, vendors::default_>
     : overrides<targets::get_grad_norm_fp32, vendors::default_> {

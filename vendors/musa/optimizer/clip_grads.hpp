@@ -10,8 +10,8 @@ namespace mgfl {
 
 namespace optimizer {
 
-/// The body of vendor default: it keeps the scalar in CPU memory while it goes over the groups, which is what
-/// the chip needs.
+/// The body of vendor default, which stages the scalar through the memory that each group names: the chip's
+/// groups of backend "cpu:gloo" say the CPU.
 template <parallel::Communicator C>
 double get_grad_norm_fp32_musa(std::span<const Tensor> grads_for_norm, double norm_type,
                                const parallel::GroupList<C>& grad_stats_parallel_group) {
