@@ -107,34 +107,36 @@ TEST_CASE("meshes of unlike data parallelism: a rank with two counterparts lists
   RankGroups ranks;
   Mpi& world = ranks.world;
   if (world.size() != 6) return;
-  // First stage: ranks 0 and 1, tp 2. Last stage: ranks 2 to 5, tp 2 x dp 2. Rows differ by tp rank.
-  Mpi* first = ranks.add({{0, 2}, {1, 3}});
-  Mpi* second = ranks.add({{0, 4}, {1, 5}});
-  const bool first_stage = world.rank() < 2;
-  const int tp_rank = world.rank() % 2, dp_rank = world.rank() < 4 ? 0 : 1;
-  std::vector<Mpi*> list;
-  for (Mpi* group : {first, second})
-    if (group) list.push_back(group);
-  REQUIRE(list.size() == (first_stage ? 2 : 1));
-  const Tensor own = numbers(2 * tp_rank + (first_stage ? 0 : 1), 8),
-               sum = numbers(2 * tp_rank, 8).add(numbers(2 * tp_rank + 1, 8));
-  for (const auto dtype : dtypes) {
-    CAPTURE(std::string(c10::toString(dtype)));
-    Tensor grad = own.clone().to(dtype);
-    reduce<vendors::default_>(grad, list);
-    CHECK(equal(grad, sum, dtype));
-
-    grad = own.clone().to(dtype);
-    reduce<vendors::default_>(grad, list, {true, first_stage ? 0 : dp_rank, first_stage ? 1 : 2});
-    if (first_stage) {
+  const int rank = world.rank();
+  const bool first_stage = rank < 2;
+  const auto check = [&](std::initializer_list<std::vector<int>> first,
+                         std::initializer_list<std::vector<int>> second, int tp_rank, int dp_rank,
+                         int dp_size) {
+    std::vector<Mpi*> list;
+    for (const auto& sets : {first, second})
+      if (Mpi* group = ranks.add(sets)) list.push_back(group);
+    REQUIRE(list.size() == (first_stage ? 2 : 1));
+    const Tensor own = numbers(2 * tp_rank + (first_stage ? 0 : 1), 8),
+                 sum = numbers(2 * tp_rank, 8).add(numbers(2 * tp_rank + 1, 8));
+    Tensor partial = own.clone();
+    const std::int64_t share = 8 / dp_size;
+    partial.narrow(0, share * dp_rank, share).copy_(sum.narrow(0, share * dp_rank, share));
+    for (const auto dtype : dtypes) {
+      CAPTURE(std::string(c10::toString(dtype)));
+      Tensor grad = own.clone().to(dtype);
+      reduce<vendors::default_>(grad, list);
       CHECK(equal(grad, sum, dtype));
-    } else {
-      CHECK(equal(grad.narrow(0, 4 * dp_rank, 4), sum.narrow(0, 4 * dp_rank, 4), dtype));
-      CHECK(equal(grad.narrow(0, 4 - 4 * dp_rank, 4), own.narrow(0, 4 - 4 * dp_rank, 4), dtype));
+      grad = own.clone().to(dtype);
+      reduce<vendors::default_>(grad, list, {true, dp_rank, dp_size});
+      CHECK(equal(grad, partial, dtype));
     }
-  }
-  Tensor grad = own.clone();
-  if (first_stage) CHECK_THROWS_AS(reduce<vendors::original>(grad, list), UserError);
+    Tensor grad = own.clone();
+    if (first_stage) CHECK_THROWS_AS(reduce<vendors::original>(grad, list), UserError);
+  };
+  // First stage: ranks 0 and 1, tp 2. Last stage: ranks 2 to 5, tp 2 x dp 2. Rows differ by tp rank.
+  check({{0, 2}, {1, 3}}, {{0, 4}, {1, 5}}, rank % 2, rank < 4 ? 0 : 1, first_stage ? 1 : 2);
+  // First stage: ranks 0 and 1, dp 2. Last stage: ranks 2 to 5, dp 4.
+  check({{0, 2}, {1, 4}}, {{0, 3}, {1, 5}}, 0, first_stage ? rank : rank - 2, first_stage ? 2 : 4);
 }
 
 TEST_CASE("rows that do not divide are refused with the numbers, before any communication") {

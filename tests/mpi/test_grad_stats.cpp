@@ -344,6 +344,7 @@ TEST_CASE("lists that are no axes of a grid are refused on every rank") {
   if (world.size() == 6) {
     Mpi* pair = ranks.add({{0, 1}, {2, 3}, {4, 5}});
     refused({pair, ranks.add({{0, 2, 4}, {5, 1, 3}})});  // the second three in another order: other bits
+    refused({pair, ranks.add({{0, 2, 4}, {1, 5, 3}})});  // ranks 0 and 1 see nothing of it themselves
     Mpi* uneven = ranks.add({{0, 1}, {2, 3, 4, 5}});     // meshes of tp 2 and 4, then pairs across
     refused({uneven, ranks.add({{0, 2}, {1, 3}, {4, 5}})});
   }
