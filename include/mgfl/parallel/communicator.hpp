@@ -80,6 +80,10 @@ concept SaysDeviceTypeForComm = requires(const C& c) {
 /// Python: megatron/plugin/utils.py, get_device_type_for_comm
 template <Communicator C>
 c10::DeviceType get_device_type_for_comm(const C& group, c10::DeviceType otherwise) {
+  static_assert(
+      SaysDeviceTypeForComm<C> || !requires(C & c) { c.device_type_for_comm(); },
+      "mgfl: a communicator's device_type_for_comm() must be const and return a c10::DeviceType, or "
+      "nobody would ask it.");
   if constexpr (SaysDeviceTypeForComm<C>)
     return group.device_type_for_comm();
   else

@@ -3,10 +3,26 @@
 #include <cstdint>
 #include <string>
 
+#include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/lean.hpp"
 
 namespace mgfl::parallel::detail {
+
+void refuse_null_group(std::size_t entry, std::size_t size) {
+  throw UserError(concat("group list: entry ", entry, " of ", size,
+                         " is null; leave out the groups that this rank does not belong to."));
+}
+
+void refuse_group_listed_twice(std::size_t first, std::size_t second, std::size_t size) {
+  throw UserError(concat("group list: entries ", first, " and ", second, " of ", size,
+                         " are the same group, whose ranks would count twice; list it once."));
+}
+
+void refuse_several_groups(std::size_t size, const char* what) {
+  throw UserError(concat(what, ": the original takes one group and was given ", size,
+                         "; vendor 'default' takes a list: build with its override."));
+}
 
 void check_axes_of_a_grid(const std::vector<ListedPlace>& places,
                           function_ref<void(std::size_t, Tensor&)> max) {

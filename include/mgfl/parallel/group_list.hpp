@@ -8,12 +8,28 @@
 #include <utility>
 #include <vector>
 
-#include "mgfl/base/error.hpp"
 #include "mgfl/base/function_ref.hpp"
 #include "mgfl/parallel/communicator.hpp"
 #include "mgfl/parallel/staging.hpp"
 
 namespace mgfl::parallel {
+
+namespace detail {
+
+// The errors of a list, out of line: every override header sees this file.
+[[noreturn]] void refuse_null_group(std::size_t entry, std::size_t size);
+[[noreturn]] void refuse_group_listed_twice(std::size_t first, std::size_t second, std::size_t size);
+[[noreturn]] void refuse_several_groups(std::size_t size, const char* what);
+
+/// This rank's place in one group of a list.
+struct ListedPlace {
+  int rank, size;
+};
+
+void check_axes_of_a_grid(const std::vector<ListedPlace>& places,
+                          function_ref<void(std::size_t, Tensor&)> max);
+
+}  // namespace detail
 
 /// Borrows its groups, which must outlive it. Their order is that in which they are reduced, so ranks that
 /// share several groups list them in one order. UserError for a null entry and for a group listed twice.
@@ -36,11 +52,9 @@ class GroupList {
  private:
   void check() const {
     for (std::size_t i = 0; i < size(); ++i) {
-      check_user(groups_[i] != nullptr, "group list: entry ", i, " of ", size(),
-                 " is null; leave out the groups that this rank does not belong to.");
+      if (!groups_[i]) detail::refuse_null_group(i, size());
       for (std::size_t j = 0; j < i; ++j)
-        check_user(groups_[i] != groups_[j], "group list: entries ", j, " and ", i, " of ", size(),
-                   " are the same group, whose ranks would count twice; list it once.");
+        if (groups_[i] == groups_[j]) detail::refuse_group_listed_twice(j, i, size());
     }
   }
 
@@ -58,22 +72,9 @@ concept ListsGroups = requires(Groups&& groups) {
 /// original: lists are what vendor default takes.
 template <Communicator C>
 C* one_group(const GroupList<C>& groups, const char* what) {
-  check_user(groups.size() <= 1, what, ": the original takes one group and was given ", groups.size(),
-             "; vendor 'default' takes a list: build with its override.");
+  if (groups.size() > 1) detail::refuse_several_groups(groups.size(), what);
   return groups.size() == 1 ? &groups[0] : nullptr;
 }
-
-namespace detail {
-
-/// This rank's place in one group of a list.
-struct ListedPlace {
-  int rank, size;
-};
-
-void check_axes_of_a_grid(const std::vector<ListedPlace>& places,
-                          function_ref<void(std::size_t, Tensor&)> max);
-
-}  // namespace detail
 
 /// UserError unless the groups are axes of one grid of ranks: along each, a rank's place in the others
 /// and their sizes stay the same. Only then do sums over one group after the other count every rank once, in
