@@ -9,6 +9,7 @@
 
 #include "mgfl/engine/batch.hpp"
 #include "mgfl/parallel/param.hpp"
+#include "policies/distributed/finalize_model_grads.hpp"
 #include "policies/model/arena.hpp"
 #include "policies/model/transformer_config.hpp"
 
@@ -143,6 +144,13 @@ class Decoder {
 
   /// Adds the embedding's share of a tied weight to its main_grad; called once, after the last micro-batch.
   void finalize_tied_grads();
+
+  /// Sums a tied weight's main_grad over the pipeline stages that hold it, see
+  /// distributed::_allreduce_embedding_grad. Collective over the groups.
+  template <parallel::Communicator C>
+  void allreduce_embedding_grad(const parallel::GroupList<C>& embd_group) {
+    if (!output_layer) distributed::_allreduce_embedding_grad(word_embeddings.main_grad, embd_group);
+  }
 
   /// Allocates what gradients need beside main_grad (a tied weight keeps one buffer per use until the end of
   /// the step).

@@ -116,11 +116,6 @@ double norm_from_power(double total, double norm_type) {
   return norm_type == 2.0 ? std::sqrt(total) : std::pow(total, 1.0 / norm_type);
 }
 
-void check_one_group(std::size_t groups, const char* what) {
-  check_user(groups == 1, what, ": the original reduces over exactly one group and was given ", groups,
-             "; vendor 'default' takes a list: build with its override");
-}
-
 ReduceOp norm_reduce_op(double norm_type) { return std::isinf(norm_type) ? ReduceOp::max : ReduceOp::sum; }
 
 }  // namespace mgfl::optimizer

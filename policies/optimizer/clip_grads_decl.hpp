@@ -2,7 +2,6 @@
 /// Python: megatron/core/optimizer/clip_grads.py, get_grad_norm_fp32
 #pragma once
 
-#include <cstddef>
 #include <span>
 
 #include "mgfl/base/function_ref.hpp"
@@ -10,6 +9,7 @@
 #include "mgfl/override/targets/optimizer.hpp"
 #include "mgfl/parallel/communicator.hpp"
 #include "mgfl/parallel/communicator_archetype.hpp"
+#include "mgfl/parallel/group_list.hpp"
 #include "mgfl/tensor/fwd.hpp"
 
 namespace mgfl {
@@ -21,37 +21,34 @@ namespace optimizer {
 /// for any number of threads. UserError unless p > 0; 0 for an empty list and for tensors without elements.
 double local_norm_power(const std::span<const Tensor>& grads, double norm_type);
 
-/// `value` after `all_reduce` (given a contiguous fp64 tensor of one element, on the CPU) has gone over it.
+/// `value` after `all_reduce` (given a contiguous fp64 tensor of one element, on the CPU as the gradients)
+/// has gone over it.
 double all_reduce_scalar(double value, function_ref<void(Tensor&)> all_reduce);
 
 /// The norm: total^(1/p), or `total` itself for p = infinity.
 double norm_from_power(double total, double norm_type);
-
-/// UserError unless there is exactly one group: lists are what the default vendor takes. `what` names the
-/// caller.
-void check_one_group(std::size_t groups, const char* what);
 
 /// How parts of a norm combine over ranks: the sum, or for p = infinity the maximum.
 ReduceOp norm_reduce_op(double norm_type);
 
 }  // namespace optimizer
 
-/// Norm of the gradients of all ranks of one group, in double. `grads_for_norm`: local gradients, each
-/// logical parameter counted on one rank of the group alone; `norm_type`: 2, any p > 0, or infinity.
-/// Collective over the group; every rank gets the same value, which is not finite where any gradient holds
-/// NaN or infinity.
+/// Norm of the gradients of all ranks of one group, in double; of this rank's alone for an empty list.
+/// `grads_for_norm`: local gradients, each logical parameter counted on one rank of the group alone;
+/// `norm_type`: 2, any p > 0, or infinity. Collective over the group; every rank gets the same value, which
+/// is not finite where any gradient holds NaN or infinity. UserError for several groups.
 template <>
 struct implementation<targets::get_grad_norm_fp32, vendors::original> {
   using archetype = parallel::communicator_archetype;
 
   template <parallel::Communicator C>
   static double call(std::span<const Tensor> grads_for_norm, double norm_type,
-                     std::span<C* const> grad_stats_parallel_group) {
-    optimizer::check_one_group(grad_stats_parallel_group.size(), "get_grad_norm_fp32");
-    const double local = optimizer::local_norm_power(grads_for_norm, norm_type);
-    const double total = optimizer::all_reduce_scalar(local, [&](Tensor& scalar) {
-      grad_stats_parallel_group.front()->all_reduce(scalar, optimizer::norm_reduce_op(norm_type));
-    });
+                     const parallel::GroupList<C>& grad_stats_parallel_group) {
+    C* const group = parallel::one_group(grad_stats_parallel_group, "get_grad_norm_fp32");
+    double total = optimizer::local_norm_power(grads_for_norm, norm_type);
+    if (group)
+      total = optimizer::all_reduce_scalar(
+          total, [&](Tensor& scalar) { group->all_reduce(scalar, optimizer::norm_reduce_op(norm_type)); });
     return optimizer::norm_from_power(total, norm_type);
   }
 };

@@ -11,6 +11,7 @@
 
 #include "mgfl/engine/batch.hpp"
 #include "mgfl/parallel/communicator.hpp"
+#include "mgfl/parallel/group_list.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/optimizer/adamw.hpp"
 #include "policies/optimizer/clip_grads.hpp"
@@ -29,9 +30,10 @@ class MixedPrecisionOptimizer : public Optimizer {
 
   /// Borrows `buffer` and the groups, which must outlive the optimizer. The ranks of
   /// grad_stats_parallel_group hold different parameters: norms are summed over them. The ranks of
-  /// data_parallel_group hold the same ones.
+  /// data_parallel_group hold the same ones. Collective over a list of several groups, which are axes of
+  /// one grid, see parallel::check_axes_of_a_grid.
   MixedPrecisionOptimizer(ParamBuffer& buffer, const OptimizerConfig& config,
-                          std::vector<C*> grad_stats_parallel_group, C* data_parallel_group)
+                          parallel::GroupList<C> grad_stats_parallel_group, C* data_parallel_group)
       : config_(config),
         buffer_(&buffer),
         grad_stats_parallel_group_(std::move(grad_stats_parallel_group)),
@@ -39,6 +41,7 @@ class MixedPrecisionOptimizer : public Optimizer {
         inner_(buffer, config),
         scaler_(make_scaler(config)) {
     param_groups = AdamW::param_groups(config);
+    parallel::check_axes_of_a_grid(grad_stats_parallel_group_);
   }
 
   double loss_scale() const {
@@ -72,7 +75,7 @@ class MixedPrecisionOptimizer : public Optimizer {
   double grad_norm() {
     std::vector<Tensor> grads;
     for (const auto& param : buffer_->params) grads.push_back(*param.main_grad);
-    return get_grad_norm_fp32<C>(grads, 2.0, get_grad_stats_parallel_group());
+    return get_grad_norm_fp32(grads, 2.0, get_grad_stats_parallel_group());
   }
 
   // What the bodies of _unscale_main_grads_and_check_for_nan may ask for.
@@ -81,7 +84,7 @@ class MixedPrecisionOptimizer : public Optimizer {
   double inv_scale() const {
     return std::visit([](const auto& scaler) { return static_cast<double>(scaler.inv_scale()); }, scaler_);
   }
-  std::span<C* const> get_grad_stats_parallel_group() const { return grad_stats_parallel_group_; }
+  const parallel::GroupList<C>& get_grad_stats_parallel_group() const { return grad_stats_parallel_group_; }
 
   Tensor& main_grads() { return buffer_->main_grads; }
 
@@ -126,7 +129,7 @@ class MixedPrecisionOptimizer : public Optimizer {
 
   OptimizerConfig config_;
   ParamBuffer* buffer_;
-  std::vector<C*> grad_stats_parallel_group_;
+  parallel::GroupList<C> grad_stats_parallel_group_;
   C* data_parallel_group_;
   AdamW inner_;
   Scaler scaler_;

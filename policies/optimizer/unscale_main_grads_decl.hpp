@@ -10,6 +10,7 @@
 #include "mgfl/override/targets/optimizer.hpp"
 #include "mgfl/parallel/communicator.hpp"
 #include "mgfl/parallel/communicator_archetype.hpp"
+#include "mgfl/parallel/group_list.hpp"
 #include "mgfl/tensor/fwd.hpp"
 #include "policies/optimizer/clip_grads_decl.hpp"
 
@@ -25,7 +26,7 @@ concept UnscalesMainGrads = parallel::Communicator<typename Self::communicator_t
   { self.inv_scale() } -> std::same_as<double>;  // 1 / loss scale
   {
     self.get_grad_stats_parallel_group()
-    } -> std::same_as<std::span<typename Self::communicator_type* const>>;
+    } -> std::same_as<const parallel::GroupList<typename Self::communicator_type>&>;
 };
 
 /// Stands for every such optimizer where signatures are compared; nobody ever calls it.
@@ -34,7 +35,7 @@ struct mixed_precision_optimizer_archetype {
   bool is_stub_optimizer();
   std::span<const Tensor> _collect_main_grad_data_for_unscaling();
   double inv_scale();
-  std::span<communicator_type* const> get_grad_stats_parallel_group();
+  const parallel::GroupList<communicator_type>& get_grad_stats_parallel_group();
 };
 
 /// Multiplies main gradients (fp64, fp32, bf16 or fp16, contiguous) by `inv_scale`, in place; true where one
@@ -44,7 +45,7 @@ bool unscale_and_find_nonfinite(const std::span<const Tensor>& main_grads, doubl
 }  // namespace optimizer
 
 /// Unscales the main gradients of `self` in place; true on every rank of its one group where any rank found
-/// NaN or infinity.
+/// NaN or infinity, without a group where this rank did. UserError for several groups.
 template <>
 struct implementation<targets::unscale_main_grads, vendors::original> {
   using self = optimizer::mixed_precision_optimizer_archetype;
@@ -52,13 +53,14 @@ struct implementation<targets::unscale_main_grads, vendors::original> {
 
   template <optimizer::UnscalesMainGrads Self>
   static bool call(Self& self) {
-    const auto groups = self.get_grad_stats_parallel_group();
-    optimizer::check_one_group(groups.size(), "_unscale_main_grads_and_check_for_nan");
+    auto* const group =
+        parallel::one_group(self.get_grad_stats_parallel_group(), "_unscale_main_grads_and_check_for_nan");
     const bool found_inf =
         !self.is_stub_optimizer() &&
         optimizer::unscale_and_find_nonfinite(self._collect_main_grad_data_for_unscaling(), self.inv_scale());
-    return optimizer::all_reduce_scalar(
-               found_inf, [&](Tensor& flag) { groups.front()->all_reduce(flag, ReduceOp::max); }) > 0;
+    if (!group) return found_inf;
+    return optimizer::all_reduce_scalar(found_inf,
+                                        [&](Tensor& flag) { group->all_reduce(flag, ReduceOp::max); }) > 0;
   }
 };
 

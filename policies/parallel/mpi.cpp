@@ -327,6 +327,7 @@ Mpi::~Mpi() = default;
 
 int Mpi::rank() const { return state_->rank; }
 int Mpi::size() const { return state_->size; }
+c10::DeviceType Mpi::device_type_for_comm() const { return at::kCPU; }
 int Mpi::world_rank() const { return state_->job->rank(); }
 
 void Mpi::all_reduce(Tensor& tensor, ReduceOp op) {

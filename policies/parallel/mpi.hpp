@@ -41,6 +41,7 @@ class Mpi {
   /// The rank in the whole job, which messages name.
   int world_rank() const;
 
+  c10::DeviceType device_type_for_comm() const;  // the CPU
   void all_reduce(Tensor& tensor, ReduceOp op);
   void reduce_scatter(const Tensor& whole, Tensor& part, ReduceOp op);
   void broadcast(Tensor& tensor, int root);
@@ -60,6 +61,6 @@ class Mpi {
 };
 
 static_assert(Communicator<Mpi>);
-static_assert(HasReduceScatter<Mpi> && HasAllReduceValue<Mpi> && HasSplit<Mpi>);
+static_assert(HasReduceScatter<Mpi> && HasAllReduceValue<Mpi> && HasSplit<Mpi> && SaysDeviceTypeForComm<Mpi>);
 
 }  // namespace mgfl::parallel

@@ -26,6 +26,8 @@ void copy(Operation operation, const Tensor& from, const Tensor& to) {
 
 }  // namespace
 
+c10::DeviceType Self::device_type_for_comm() const { return at::kCPU; }
+
 void Self::all_reduce(Tensor& tensor, ReduceOp) { check(Operation::all_reduce, detail::examine(tensor)); }
 
 void Self::reduce_scatter(const Tensor& whole, Tensor& part, ReduceOp) {

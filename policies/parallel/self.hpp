@@ -14,6 +14,7 @@ class Self {
   int rank() const { return 0; }
   int size() const { return 1; }
 
+  c10::DeviceType device_type_for_comm() const;  // the CPU
   void all_reduce(Tensor& tensor, ReduceOp op);
   void reduce_scatter(const Tensor& whole, Tensor& part, ReduceOp op);
   void broadcast(Tensor& tensor, int root);
@@ -25,6 +26,7 @@ class Self {
 };
 
 static_assert(Communicator<Self>);
-static_assert(HasReduceScatter<Self> && HasAllReduceValue<Self> && HasSplit<Self>);
+static_assert(HasReduceScatter<Self> && HasAllReduceValue<Self> && HasSplit<Self> &&
+              SaysDeviceTypeForComm<Self>);
 
 }  // namespace mgfl::parallel

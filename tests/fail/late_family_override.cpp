@@ -14,7 +14,7 @@ template <>
 struct implementation<targets::get_grad_norm_fp32, vendors::acme>
     : overrides<targets::get_grad_norm_fp32, vendors::acme> {
   template <parallel::Communicator C>
-  static double call(std::span<const Tensor> grads, double norm_type, std::span<C* const> groups);
+  static double call(std::span<const Tensor> grads, double norm_type, const parallel::GroupList<C>& groups);
 };
 }  // namespace mgfl
 

@@ -10,9 +10,9 @@ struct implementation<targets::get_grad_norm_fp32, vendors::acme>
     : overrides<targets::get_grad_norm_fp32, vendors::acme> {
   template <parallel::Communicator C>
 #ifdef MGFL_TWIN
-  static double call(std::span<const Tensor> grads, double norm_type, std::span<C* const> groups);
+  static double call(std::span<const Tensor> grads, double norm_type, const parallel::GroupList<C>& groups);
 #else
-  static float call(std::span<const Tensor> grads, double norm_type, std::span<C* const> groups);
+  static float call(std::span<const Tensor> grads, double norm_type, const parallel::GroupList<C>& groups);
 #endif
 };
 }  // namespace mgfl

@@ -22,7 +22,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 template <class V>
-double norm(const std::vector<Tensor>& grads, double p, std::vector<Ranks*> groups) {
+double norm(const std::vector<Tensor>& grads, double p, mgfl::parallel::GroupList<Ranks> groups) {
   return mgfl::implementation<mgfl::targets::get_grad_norm_fp32, V>::template call<Ranks>(grads, p, groups);
 }
 double original(const std::vector<Tensor>& grads, double p = 2.0, Ranks group = {}) {
@@ -118,7 +118,7 @@ TEST_CASE("the group's other ranks count: sums for finite p, the maximum for inf
   CHECK(group.last == mgfl::ReduceOp::sum);
   CHECK(norm<mgfl::vendors::original>({a}, infinity, {&group}) == 9.0);
   CHECK(group.last == mgfl::ReduceOp::max);
-  CHECK(mgfl::optimizer::get_grad_norm_fp32(std::span<const Tensor>(&a, 1), group) == 5.0);
+  CHECK(mgfl::optimizer::get_grad_norm_fp32(a, 2.0, group) == 5.0);
 }
 
 TEST_CASE("the original takes one group, default and musa reduce over each of a list") {
@@ -129,11 +129,11 @@ TEST_CASE("the original takes one group, default and musa reduce over each of a 
     FAIL("two groups must be refused");
   } catch (const mgfl::UserError& error) {
     const std::string text = error.what();
-    CHECK(text.find("exactly one group and was given 2") != std::string::npos);
+    CHECK(text.find("takes one group and was given 2") != std::string::npos);
     CHECK(text.find("vendor 'default' takes a list") != std::string::npos);
   }
   CHECK(inner.calls == 0);
-  CHECK_THROWS_AS(norm<mgfl::vendors::original>({a}, 2.0, {}), mgfl::UserError);
+  CHECK(norm<mgfl::vendors::original>({a}, 2.0, {}) == 4.0);
   CHECK(norm<mgfl::vendors::default_>({a}, 2.0, {&inner, &outer}) == 10.0);
   CHECK(norm<mgfl::vendors::default_>({a}, infinity, {&inner, &outer}) == 75.0);
   CHECK(norm<mgfl::vendors::default_>({a}, 2.0, {}) == 4.0);

@@ -55,6 +55,9 @@ TEST_CASE("rows tell kind, active vendor and other offers") {
   CHECK(unscale.kind == mgfl::target_kind::method);
   CHECK(offers(unscale, "default"));
   CHECK(!offers(unscale, "musa"));
+  const auto& embedding = find(rows, "finalize_model_grads._allreduce_embedding_grad");
+  CHECK(embedding.kind == mgfl::target_kind::function);
+  CHECK(offers(embedding, "default"));
   CHECK(find(rows, "lr_scheduler.CosineAnnealingLR").kind == mgfl::target_kind::class_);
   if constexpr (std::is_same_v<mgfl::vendors::preferred, mgfl::vendors::default_>) {
     CHECK(norm.vendor == "default");

@@ -17,6 +17,7 @@
 #include "mgfl/engine/loss.hpp"
 #include "mgfl/override/environment.hpp"
 #include "mgfl/parallel/agreement.hpp"
+#include "mgfl/parallel/group_list.hpp"
 #include "mgfl/policy/optimizer_policy.hpp"
 #include "mgfl/policy/parallel_policy.hpp"
 #include "mgfl/policy/scheduler_policy.hpp"
@@ -190,7 +191,8 @@ class Engine {
       if (bridge_->has_weights()) bridge_->load_weights(typename O::main_params_type(*buffer_).params);
     }
     model_->allocate_grads(precision::main_dtype);
-    optimizer_.emplace(*buffer_, optimizer_config_, std::vector<communicator_type*>{context_.model_parallel},
+    optimizer_.emplace(*buffer_, optimizer_config_,
+                       parallel::GroupList<communicator_type>{context_.model_parallel},
                        context_.data_parallel);
   }
 
@@ -342,6 +344,8 @@ class Engine {
     model_->finalize_tied_grads();
     auto& grads = optimizer_->main_grads();
     context_.data_parallel->all_reduce(grads, ReduceOp::sum);
+    // One pipeline stage holds both uses of a tied weight: there is no group to sum over.
+    model_->allreduce_embedding_grad(parallel::GroupList<communicator_type>{});
     const double count = result.metrics.empty() ? 0.0 : result.metrics.front().count;
     empty_batch_ = !(count > 0);
     if (empty_batch_) {

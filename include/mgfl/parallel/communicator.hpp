@@ -69,5 +69,26 @@ concept HasSplit = requires(C& c) {
 template <class C>
 concept Communicator = HasPlace<C> && HasAllReduce<C> && HasBroadcast<C> && HasAllGather<C> && HasBarrier<C>;
 
+/// What a group may say and need not: the kind of device its collectives want their tensors on, e.g. the CPU
+/// where its backend is Gloo's.
+template <class C>
+concept SaysDeviceTypeForComm = requires(const C& c) {
+  { c.device_type_for_comm() } -> std::same_as<c10::DeviceType>;
+};
+
+/// The kind of device on which `group` takes tensors: the one it says, or `otherwise`.
+/// Python: megatron/plugin/utils.py, get_device_type_for_comm
+template <Communicator C>
+c10::DeviceType get_device_type_for_comm(const C& group, c10::DeviceType otherwise) {
+  static_assert(
+      SaysDeviceTypeForComm<C> || !requires(C & c) { c.device_type_for_comm(); },
+      "mgfl: a communicator's device_type_for_comm() must be const and return a c10::DeviceType, or "
+      "nobody would ask it.");
+  if constexpr (SaysDeviceTypeForComm<C>)
+    return group.device_type_for_comm();
+  else
+    return otherwise;
+}
+
 }  // namespace parallel
 }  // namespace mgfl

@@ -1,4 +1,5 @@
 // Nobody preferred, ATen's kernels: default's overrides, then the originals.
+#include "policies/distributed/finalize_model_grads.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "policies/optimizer/clip_grads.hpp"
 #include "policies/optimizer/unscale_main_grads.hpp"
@@ -8,6 +9,7 @@ namespace mgfl {
 static_assert(std::is_same_v<vendors::preferred, vendors::default_>);
 static_assert(std::is_same_v<active_vendor<targets::get_grad_norm_fp32>, vendors::default_>);
 static_assert(std::is_same_v<active_vendor<targets::unscale_main_grads>, vendors::default_>);
+static_assert(std::is_same_v<active_vendor<targets::allreduce_embedding_grad>, vendors::default_>);
 static_assert(std::is_same_v<active_vendor<targets::linear>, vendors::original>);
 static_assert(std::is_same_v<scheduler::CosineAnnealingLR, scheduler::WSDScheduler>);
 static_assert(kernels::linear == &implementation<targets::linear, vendors::original>::call);

@@ -10,11 +10,11 @@ namespace mgfl {
 
 namespace optimizer {
 
-/// The body of vendor default: it keeps the scalar in CPU memory while it goes over the groups, which is what
-/// the chip needs.
+/// The body of vendor default, which stages the scalar through the memory that each group names: the chip's
+/// groups of backend "cpu:gloo" say the CPU.
 template <parallel::Communicator C>
 double get_grad_norm_fp32_musa(std::span<const Tensor> grads_for_norm, double norm_type,
-                               std::span<C* const> grad_stats_parallel_group) {
+                               const parallel::GroupList<C>& grad_stats_parallel_group) {
   return implementation<targets::get_grad_norm_fp32, vendors::default_>::call<C>(grads_for_norm, norm_type,
                                                                                  grad_stats_parallel_group);
 }
@@ -26,7 +26,7 @@ struct implementation<targets::get_grad_norm_fp32, vendors::musa>
     : overrides<targets::get_grad_norm_fp32, vendors::musa> {
   template <parallel::Communicator C>
   static double call(std::span<const Tensor> grads_for_norm, double norm_type,
-                     std::span<C* const> grad_stats_parallel_group) {
+                     const parallel::GroupList<C>& grad_stats_parallel_group) {
     return optimizer::get_grad_norm_fp32_musa<C>(grads_for_norm, norm_type, grad_stats_parallel_group);
   }
 };
