@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "mgfl/base/hash.hpp"
+#include "mgfl/override/targets/dist_checkpointing.hpp"
 #include "mgfl/override/targets/kernels.hpp"
 #include "mgfl/override/targets/optimizer.hpp"
 #include "mgfl/override/targets/training.hpp"
@@ -67,8 +68,9 @@ struct distinct<list<Ts...>> {
 template <class List>
 inline constexpr bool targets_are_distinct = detail::distinct<List>::checked > 0;
 
-using all_targets = typename detail::concatenate<targets::optimizer_targets, targets::kernel_targets,
-                                                 targets::training_targets>::type;
+using all_targets =
+    typename detail::concatenate<targets::optimizer_targets, targets::kernel_targets,
+                                 targets::training_targets, targets::dist_checkpointing_targets>::type;
 static_assert(targets_are_distinct<all_targets>);
 
 }  // namespace mgfl

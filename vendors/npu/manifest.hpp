@@ -1,0 +1,21 @@
+/// Vendor npu (Huawei Ascend): what it replaces; the rest comes from vendor default.
+#pragma once
+
+#include "mgfl/override/target.hpp"
+#include "mgfl/override/targets/kernels.hpp"
+
+namespace mgfl {
+
+namespace vendors {
+struct npu {
+  static constexpr std::string_view name = "npu";
+  using fallback = default_;
+};
+}  // namespace vendors
+
+template <>
+struct manifest<vendors::npu> {
+  using overrides = list<targets::adamw_step>;
+};
+
+}  // namespace mgfl
