@@ -94,3 +94,29 @@ TEST_CASE("a safetensors file of a chip's tensors holds their values, brought ov
     CHECK(same_bits(stored, given[i]));
   }
 }
+
+TEST_CASE("what comes from a chip in one go is bounded by the writer's window, and converted on the chip") {
+  const mgfl::test::TemporaryFolder folder;
+  constexpr std::int64_t count = 3 << 20;  // 12 MB each: two go together
+  std::vector<std::pair<std::string, Tensor>> named;
+  for (const char* name : {"a", "b", "c"}) {
+    Tensor values = mgfl::zeros({count}, at::kFloat).add(1.0 + static_cast<double>(named.size()));
+    values[count - 1].fill_(-1.0);
+    named.emplace_back(name, chip::to_chip(values));
+  }
+  const mgfl::checkpoint::TensorSpec specs[] = {{"a", at::kFloat, {count}},
+                                                {"b", at::kFloat, {count}},
+                                                {"c", at::kFloat, {count}},
+                                                {"d", at::kBFloat16, {count}}};
+  named.emplace_back("d", named[0].second);
+  mgfl::checkpoint::SafetensorsWriter writer(folder / "x.safetensors", specs);
+  chip::reset_counts();
+  writer.write(named);
+  CHECK(chip::counts().started_copies + chip::counts().blocking_copies == 4);
+  if constexpr (std::is_same_v<mgfl::active_vendor<mgfl::targets::preload_tensors>, mgfl::vendors::original>)
+    CHECK(chip::counts().waits == 2);
+  writer.finish();
+  const mgfl::checkpoint::SafetensorsFile file(folder / "x.safetensors");
+  for (const auto& [name, values] : named)
+    CHECK(same_bits(file.tensor(name), chip::to_host(values).to(file.dtype(name))));
+}
