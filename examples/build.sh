@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
-# Configures and builds mgfl in build/, after examples/setup.sh:
-#   bash examples/build.sh [target...]
+# Configures and builds mgfl in build/, or for another vendor than default in build-NAME/, after examples/setup.sh:
+#   bash examples/build.sh [--vendor NAME] [target...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+folder=build
+configure=()
+if [[ ${1:-} == --vendor ]]; then
+  folder=build-$2
+  configure+=("-DMG_FL_PREFER=$2")
+  shift 2
+fi
 
 # A compile takes up to 2 GB: no more at once than the memory (of the container, where it has a limit) holds.
 memory_kb=$(awk '/^MemTotal:/ { print $2 }' /proc/meminfo)
@@ -13,12 +21,12 @@ jobs=$(nproc)
 most=$((memory_kb / 2000000))
 if ((jobs > most)); then jobs=$((most > 0 ? most : 1)); fi
 
-configure=(-S . -B build -G Ninja)
+configure+=(-S . -B "$folder" -G Ninja)
 # A build folder that another generator made, or that was copied here from elsewhere, cannot be continued.
-cache=build/CMakeCache.txt
+cache=$folder/CMakeCache.txt
 if [[ -e $cache ]] && ! { grep -qx 'CMAKE_GENERATOR:INTERNAL=Ninja' "$cache" &&
   grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" "$cache"; }; then
-  echo "build: build/ was made for another folder or generator: configuring anew"
+  echo "build: $folder/ was made for another folder or generator: configuring anew"
   configure+=(--fresh)
 fi
 if [[ -n ${LibTorch_ROOT:-} ]]; then configure+=("-DLibTorch_ROOT=$LibTorch_ROOT"); fi
@@ -29,4 +37,4 @@ if command -v ccache >/dev/null; then
 fi
 
 cmake "${configure[@]}"
-cmake --build build -j "$jobs" ${1:+--target "$@"}
+cmake --build "$folder" -j "$jobs" ${1:+--target "$@"}

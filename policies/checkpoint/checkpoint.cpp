@@ -100,10 +100,13 @@ std::string check_file(const fs::path& folder, const Json& entry) {
 
 void write_group(const fs::path& file, const FileGroup& group) {
   std::vector<TensorSpec> specs;
-  for (const NamedTensor& tensor : group.tensors)
+  std::vector<std::pair<std::string, Tensor>> values;
+  for (const NamedTensor& tensor : group.tensors) {
     specs.push_back({tensor.name, tensor.dtype.value_or(tensor.values.scalar_type()), tensor.shape});
+    values.emplace_back(tensor.name, tensor.values);
+  }
   SafetensorsWriter writer(file, specs);
-  for (const NamedTensor& tensor : group.tensors) writer.write(tensor.name, tensor.values);
+  writer.write(values);
   writer.finish();
 }
 

@@ -19,6 +19,7 @@
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/lean.hpp"
 #include "policies/bridge/json.hpp"
+#include "policies/checkpoint/preload_tensors.hpp"
 
 namespace mgfl::checkpoint {
 namespace {
@@ -321,30 +322,53 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::span<const
 
 SafetensorsWriter::~SafetensorsWriter() = default;
 
-void SafetensorsWriter::write(const std::string& name, const Tensor& values) {
+SafetensorsWriter::Slot& SafetensorsWriter::take_slot(const std::string& name, const Tensor& values) {
   const auto found = slots_.find(name);
   check_run(found != slots_.end(), path_.string(), ": tensor \"", name, "\" was not declared");
   Slot& slot = found->second;
   check_run(!slot.written, path_.string(), ": tensor \"", name, "\" is written twice");
-  const std::int64_t element = static_cast<std::int64_t>(c10::elementSize(slot.spec.dtype));
-  const std::uint64_t bytes = tensor_bytes(slot.spec);
-  check_run(values.numel() * element == static_cast<std::int64_t>(bytes), path_.string(), ": tensor \"", name,
-            "\" is declared as [", join(slot.spec.shape), "], but its values have the shape [",
-            join(values.sizes()), "]");
-  // A dimension in front of all others lets one loop serve scalars, vectors and views alike.
-  Tensor rows = values.dim() == 0 ? values.unsqueeze(0) : values;
-  const std::int64_t count = rows.size(0);
-  const std::int64_t row_bytes = count == 0 ? 0 : static_cast<std::int64_t>(bytes) / count;
-  const std::int64_t step = row_bytes == 0 ? count : std::max<std::int64_t>(1, kWindow / row_bytes);
-  std::uint64_t at = slot.offset;
-  for (std::int64_t row = 0; bytes > 0 && row < count; row += step) {
-    const std::int64_t taken = std::min(step, count - row);
-    const Tensor piece = rows.narrow(0, row, taken).to(slot.spec.dtype).contiguous();
-    const auto size = static_cast<std::size_t>(taken * row_bytes);
-    output_->write_at(piece.const_data_ptr(), size, at);
-    at += size;
-  }
+  const auto element = static_cast<std::uint64_t>(c10::elementSize(slot.spec.dtype));
+  check_run(static_cast<std::uint64_t>(values.numel()) * element == tensor_bytes(slot.spec), path_.string(),
+            ": tensor \"", name, "\" is declared as [", join(slot.spec.shape),
+            "], but its values have the shape [", join(values.sizes()), "]");
   slot.written = true;
+  return slot;
+}
+
+void SafetensorsWriter::write(const std::string& name, const Tensor& values) {
+  const std::pair<std::string, Tensor> one[] = {{name, values}};
+  write(one);
+}
+
+void SafetensorsWriter::write(std::span<const std::pair<std::string, Tensor>> tensors) {
+  std::vector<Tensor> pieces;  // in the file's dtypes, where they were computed
+  std::vector<std::uint64_t> places;
+  std::int64_t waiting = 0;  // bytes of `pieces`
+  const auto flush = [&] {
+    const std::vector<Tensor> loaded = preload_tensors(pieces, /*non_blocking=*/true);
+    for (std::size_t i = 0; i < loaded.size(); ++i)
+      output_->write_at(loaded[i].const_data_ptr(), loaded[i].nbytes(), places[i]);
+    pieces.clear();
+    places.clear();
+    waiting = 0;
+  };
+  for (const auto& [name, values] : tensors) {
+    const Slot& slot = take_slot(name, values);
+    // A dimension in front of all others lets one loop serve scalars, vectors and views alike.
+    const Tensor rows = values.dim() == 0 ? values.unsqueeze(0) : values;
+    if (rows.numel() == 0) continue;
+    const std::int64_t count = rows.size(0);
+    const std::int64_t row_bytes = static_cast<std::int64_t>(tensor_bytes(slot.spec)) / count;
+    const std::int64_t step = std::max<std::int64_t>(1, kWindow / row_bytes);
+    for (std::int64_t row = 0; row < count; row += step) {
+      const std::int64_t taken = std::min(step, count - row);
+      if (waiting > 0 && waiting + taken * row_bytes > kWindow) flush();
+      pieces.push_back(rows.narrow(0, row, taken).to(slot.spec.dtype));
+      places.push_back(slot.offset + static_cast<std::uint64_t>(row * row_bytes));
+      waiting += taken * row_bytes;
+    }
+  }
+  flush();
 }
 
 void SafetensorsWriter::finish() {
@@ -365,7 +389,7 @@ void write_safetensors(const std::filesystem::path& path,
   for (const auto& [name, values] : tensors)
     specs.push_back({name, values.scalar_type(), values.sizes().vec()});
   SafetensorsWriter writer(path, specs);
-  for (const auto& [name, values] : tensors) writer.write(name, values);
+  writer.write(tensors);
   writer.finish();
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -96,9 +97,12 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
 
   /// Writes the values of a declared tensor in row-major order, whatever the strides; converted to the
-  /// declared dtype. `values` needs the declared number of elements, in any shape. At most some 32 MB are
-  /// copied at a time. RunError when it is not declared, or written twice.
+  /// declared dtype. `values` needs the declared number of elements, in any shape and any device's memory. At
+  /// most some 32 MB are copied at a time. RunError when it is not declared, or written twice.
   void write(const std::string& name, const Tensor& values);
+
+  /// The same for many tensors; what fits the 32 MB comes from a device's memory in one go.
+  void write(std::span<const std::pair<std::string, Tensor>> tensors);
 
   /// Flushes and moves the file into place. RunError when a declared tensor was not written.
   void finish();
@@ -109,6 +113,9 @@ class SafetensorsWriter {
     std::uint64_t offset = 0;  // in the file
     bool written = false;
   };
+
+  /// The slot of a tensor that is about to be written, marked as written.
+  Slot& take_slot(const std::string& name, const Tensor& values);
 
   std::filesystem::path path_;
   std::unique_ptr<FolderGuard> guard_;

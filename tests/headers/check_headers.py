@@ -12,7 +12,7 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--binary", type=pathlib.Path, required=True)
     parser.add_argument("--compiler", required=True)
-    parser.add_argument("--vendors", required=True, help="the vendors of this build, with commas; others need not compile here")
+    parser.add_argument("--vendors", required=True, help="vendors whose headers must compile in this build, with commas")
     parser.add_argument("--skip", default="", help="folders with compile options of their own, with commas")
     parser.add_argument("settings", nargs="+", help="include directories and -D definitions")
     arguments = parser.parse_args()

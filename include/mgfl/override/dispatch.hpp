@@ -25,6 +25,14 @@ using active_vendor = typename resolve<T>::type;
 
 namespace detail {
 
+template <class T, class V>
+struct vendor_after {
+  static_assert(manifest<V>::overrides::template has<T>,
+                "mgfl: only V's own override of T may ask who comes after V, but V's manifest does not list "
+                "T; a caller uses dispatch<T>.");
+  using type = typename resolve<T, typename fallback_of<V>::type>::type;
+};
+
 /// The vendors from V to the last before the original, as the manifests' `fallback`s say.
 template <class V, class... Before>
 struct walk : walk<typename fallback_of<V>::type, Before..., V> {};
@@ -153,6 +161,16 @@ inline constexpr auto dispatch_family = detail::family_body<T, C>::call;
 /// late.
 template <class T>
 inline constexpr bool family_is_checked = sizeof(detail::template_body<T>) > 0;
+
+/// Whose body of T would run if V had none: the next in V's chain, whichever vendor this build prefers.
+template <class T, class V>
+using next_vendor = typename detail::vendor_after<T, V>::type;
+
+/// The body of the next vendor in V's chain, for the .cpp of V's override: what V does not cover (e.g.
+/// tensors in host memory, for a chip) is handed on here, so that the machine's kernel set keeps its turn. A
+/// class or family uses `implementation<T, next_vendor<T, V>>`.
+template <class T, class V>
+inline constexpr auto dispatch_next = detail::function_body<T, next_vendor<T, V>>::call;
 
 /// The active class of a class target.
 template <class T>

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "mgfl/base/hash.hpp"
+#include "mgfl/override/targets/dist_checkpointing.hpp"
 #include "mgfl/override/targets/distributed.hpp"
 #include "mgfl/override/targets/kernels.hpp"
 #include "mgfl/override/targets/optimizer.hpp"
@@ -69,7 +70,8 @@ template <class List>
 inline constexpr bool targets_are_distinct = detail::distinct<List>::checked > 0;
 
 using all_targets = typename detail::concatenate<targets::optimizer_targets, targets::distributed_targets,
-                                                 targets::kernel_targets, targets::training_targets>::type;
+                                                 targets::kernel_targets, targets::dist_checkpointing_targets,
+                                                 targets::training_targets>::type;
 static_assert(targets_are_distinct<all_targets>);
 
 }  // namespace mgfl
