@@ -12,7 +12,7 @@ LAYERS = ["include/mgfl/base/", "include/mgfl/override/", "include/mgfl/tensor/"
 
 # The generated headers reach upward, and these files alone may read them.
 GENERATED = {"mgfl/generated/selected_vendor.hpp": {"include/mgfl/override/dispatch.hpp"},
-             "mgfl/generated/originals.hpp": {"include/mgfl/override/table.cpp"}}
+             "mgfl/generated/override_checks.hpp": {"include/mgfl/override/table.cpp"}}
 
 FORBIDDEN_IN_HEADERS = re.compile(
     r"torch/torch\.h|torch/types\.h|torch/extension\.h|ATen/ATen\.h|ATen/TensorOperators\.h|ATen/Functions\.h|ATen/ops/.*"

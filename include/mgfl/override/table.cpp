@@ -11,7 +11,7 @@
 #include "mgfl/base/error.hpp"
 #include "mgfl/base/hash.hpp"
 #include "mgfl/override/dispatch.hpp"
-#include <mgfl/generated/originals.hpp>  // sanctioned here alone
+#include <mgfl/generated/override_checks.hpp>  // sanctioned here alone
 
 namespace mgfl {
 
