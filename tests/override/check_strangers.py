@@ -11,7 +11,8 @@ import sys
 SWIGLU = "kernels/swiglu.hpp"
 LR = "scheduler/warmup_lr.hpp"
 SPECIALIZATION = "struct implementation<targets::swiglu, vendors::acme> : overrides<targets::swiglu, vendors::acme> {"
-LISTED = "list<targets::bias_grad, targets::unscale_main_grads, targets::CosineAnnealingLR, targets::swiglu>"
+LISTED = """list<targets::compile_dependencies, targets::unscale_main_grads,
+                         targets::CosineAnnealingLR, targets::swiglu>"""
 INHERITS = "class WarmupLR : public scheduler::original::CosineAnnealingLR {"
 
 # name: (edits of (file, old text, new text; a new text without an old one is a new file, None deletes the file), stage, first
@@ -38,6 +39,9 @@ MISTAKES = {
         [(SWIGLU, "template <>\n" + SPECIALIZATION, "SDK_OVERRIDE(swiglu) {")], "compile",
         "mgfl: implementation<T, V> was not visible at first use, although V's manifest lists T",
         "targets::swiglu, mgfl::vendors::acme>"),
+    "broken_include": (  # an override that cannot be read stops the build
+        [(SWIGLU, '#include "../manifest.hpp"', '#include "../manifest.hpp"\n#include "no_such_helper.hpp"')], "compile",
+        "no_such_helper.hpp", "{dir}/kernels/swiglu.hpp"),
     "misspelt_in_manifest": (
         [("manifest.hpp", "targets::swiglu", "targets::swigul")], "configure",
         "mgfl: vendor 'acme': {dir}/manifest.hpp lists targets::swigul, which is no target.", "Did you mean targets::swiglu?"),
@@ -49,12 +53,12 @@ MISTAKES = {
         "mgfl: vendor 'acme': {dir}/manifest.hpp lists targets::flux_capacitor, which is no target.",
         "The headers in include/mgfl/override/targets/ name every target."),
     "listed_twice": (
-        [("manifest.hpp", "targets::swiglu>", "targets::swiglu, targets::bias_grad>")], "configure",
-        "mgfl: vendor 'acme': {dir}/manifest.hpp lists targets::bias_grad twice.", "Delete one of the two."),
+        [("manifest.hpp", "targets::swiglu>", "targets::swiglu, targets::compile_dependencies>")], "configure",
+        "mgfl: vendor 'acme': {dir}/manifest.hpp lists targets::compile_dependencies twice.", "Delete one of the two."),
     "listed_twice_under_an_alias": (
         [("manifest.hpp", "targets::swiglu>", "targets::swiglu, again>"),
-         ("manifest.hpp", "template <>", "using again = targets::bias_grad;\ntemplate <>")], "compile",
-        "mgfl_list_names_each_type_once<", "bias_grad"),
+         ("manifest.hpp", "template <>", "using again = targets::compile_dependencies;\ntemplate <>")], "compile",
+        "mgfl_list_names_each_type_once<", "compile_dependencies"),
     "written_twice": (
         [("swiglu_again.hpp", None, '#include "manifest.hpp"\nnamespace mgfl {\ntemplate <>\n' + SPECIALIZATION + "};\n}")], "configure",
         "mgfl: vendor 'acme': targets::swiglu is specialized twice, in {dir}/kernels/swiglu.hpp and in {dir}/swiglu_again.hpp.",
@@ -100,7 +104,7 @@ MISTAKES = {
         "Write vendors::acme"),
     "wrong_fallback": (
         [("manifest.hpp", "fallback = default_", "fallback = defualt")], "configure",
-        "mgfl: vendor 'acme' falls back to 'defualt', which is no vendor of this build.", "Known vendors: default, acme, musa"),
+        "mgfl: vendor 'acme' falls back to 'defualt', which is no vendor of this build.", "Known vendors: default, acme"),
     "no_fallback": (
         [("manifest.hpp", "using fallback = default_;", "")], "configure",
         "mgfl: {dir}/manifest.hpp names no fallback.", "Write `using fallback = default_;`"),
@@ -128,7 +132,7 @@ LEGAL = {
                        "  struct implementation<targets::x, vendors::acme> : overrides<targets::x, vendors::acme>\nnamespace mgfl {")],
     "comments": [(SWIGLU, "#pragma once", "#pragma once\n// struct implementation<targets::rms_norm, vendors::acme> { it's \"old\"\n"
                           "/* struct implementation<targets::swigluuu, vendors::acme> : /* don't\n ** stars **/"),
-                 ("manifest.hpp", "targets::bias_grad,", "targets::bias_grad,  // targets::swiglu,\n /* targets::nothing, */")],
+                 ("manifest.hpp", "targets::compile_dependencies,", "targets::compile_dependencies,  // targets::swiglu,\n /* targets::nothing, */")],
     "literals": [("private.hpp", None, "#pragma once\ninline const char* text = \"/* \\\" struct implementation<targets::attention, vendors::acme> {\";\n"
                                          "inline char c = '\"'; inline int n = 1'000'000;\n")],
     "both_branches": [(SWIGLU, SPECIALIZATION, "#if __cplusplus > 1\n" + SPECIALIZATION + "\n#else\n" + SPECIALIZATION + "\n#endif")],
@@ -139,7 +143,7 @@ LEGAL = {
     "friend_elsewhere": [("private.hpp", None, "/// Private.\n#pragma once\n#error \"private headers are not included\"\n"
                                                "class Heap { friend struct mgfl::implementation<targets::linear, vendors::acme>; };\n")],
     "specialized_in_a_h": [  # which another override header includes
-        (SWIGLU, None, None), ("functions/bias_grad.hpp", "namespace mgfl {\n", 'namespace mgfl {\n#include "../kernels/body.h"\n'),
+        (SWIGLU, None, None), ("training/initialize.hpp", "namespace mgfl {\n", 'namespace mgfl {\n#include "../kernels/body.h"\n'),
         ("kernels/body.h", None, "template <>\n" + SPECIALIZATION + " static void call(const Tensor&, Tensor&); };\n")],
     "windows_line_ends": [(SWIGLU, "\n", "\r\n"), ("manifest.hpp", "\n", "\r\n")],
 }

@@ -4,6 +4,7 @@
 #include "mgfl/override/target.hpp"
 #include "mgfl/override/targets/kernels.hpp"
 #include "mgfl/override/targets/optimizer.hpp"
+#include "mgfl/override/targets/training.hpp"
 
 namespace mgfl {
 
@@ -16,8 +17,8 @@ struct acme {
 
 template <>
 struct manifest<vendors::acme> {
-  using overrides =
-      list<targets::bias_grad, targets::unscale_main_grads, targets::CosineAnnealingLR, targets::swiglu>;
+  using overrides = list<targets::compile_dependencies, targets::unscale_main_grads,
+                         targets::CosineAnnealingLR, targets::swiglu>;
 };
 
 }  // namespace mgfl

@@ -122,27 +122,15 @@ std::vector<override_row> override_rows() {
   return rows;
 }
 
-namespace {
-
-template <class V>
-void add_manifest(std::string& text) {
-  text += concat("\n", V::name, ":");
-  hana::for_each(hana_of<typename manifest<V>::overrides>,
-                 [&](auto t) { text += concat(" ", decltype(t)::type::path); });
-}
-
-}  // namespace
-
 std::string override_summary() {
   const auto rows = override_rows();
   std::string counts;
   std::ptrdiff_t overridden = 0;
-  hana::for_each(hana_of<vendors::chain>, [&](auto v) {
-    constexpr auto name = decltype(v)::type::name;
+  for (const auto name : names(hana_of<vendors::chain>)) {
     const auto count = std::ranges::count(rows, name, &override_row::vendor);
     overridden += count;
     if (count > 0) counts += concat(counts.empty() ? " (" : ", ", name, " ", count);
-  });
+  }
   if (!counts.empty()) counts += ")";
   return concat("vendor '", vendors::preferred::name, "', kernels '", kernel_set_name, "': ", overridden,
                 " of ", rows.size(), " targets overridden", counts);
@@ -150,8 +138,13 @@ std::string override_summary() {
 
 std::uint64_t override_hash() {
   std::string text;
-  for (const auto& r : override_rows()) text += concat(r.path, " ", r.vendor, "\n");
-  hana::for_each(hana_of<vendors::chain>, [&](auto v) { add_manifest<typename decltype(v)::type>(text); });
+  for (const auto& row : constant_rows) text += concat(row.path, " ", row.vendor, "\n");
+  for (const auto name : names(hana_of<vendors::chain>)) {
+    text += concat("\n", name, ":");
+    const auto candidate = std::ranges::find(candidate_names, name) - candidate_names.begin();
+    for (const auto& row : constant_rows)
+      if (row.offered[static_cast<std::size_t>(candidate)]) text += concat(" ", row.path);
+  }
   return fnv1a(text);
 }
 

@@ -1,9 +1,10 @@
-// One call of each kind of target, through what callers write, or (MGFL_BY_HAND) straight to the body of the vendor of
-// examples/04_write_a_vendor. With MGFL_THROUGH_A_POINTER the choice is made while the program runs, as a table would.
-#include "policies/kernels/kernels.hpp"
+// One call of each kind of target, through what callers write, or (MGFL_BY_HAND) straight to the body of the
+// vendor of examples/04_write_a_vendor. With MGFL_THROUGH_A_POINTER the choice is made while the program
+// runs, as a table would.
 #include "policies/optimizer/clip_grads.hpp"
 #include "policies/optimizer/unscale_main_grads.hpp"
 #include "policies/scheduler/cosine_annealing_lr.hpp"
+#include "policies/training/initialize.hpp"
 
 namespace mgfl {
 
@@ -14,12 +15,12 @@ using body = implementation<T, V>;
 using norm = targets::get_grad_norm_fp32;
 
 #if defined(MGFL_BY_HAND)
-constexpr auto function_of = &body<targets::bias_grad, vendors::acme>::call;
+constexpr auto function_of = &body<targets::compile_dependencies, vendors::acme>::call;
 constexpr auto family_of = &body<norm, vendors::default_>::call<C>;
 constexpr auto method_of = &body<targets::unscale_main_grads, vendors::acme>::call<Optimizer>;
 using Scheduler = acme::WarmupLR;
 #elif defined(MGFL_THROUGH_A_POINTER)
-static auto* volatile function_of = &body<targets::bias_grad, vendors::acme>::call;
+static auto* volatile function_of = &body<targets::compile_dependencies, vendors::acme>::call;
 static auto* volatile family_of = &body<norm, vendors::default_>::call<C>;
 static auto* volatile method_of = &body<targets::unscale_main_grads, vendors::acme>::call<Optimizer>;
 struct Scheduler : acme::WarmupLR {
@@ -28,13 +29,13 @@ struct Scheduler : acme::WarmupLR {
   void step() { (this->*step_of)(); }
 };
 #else
-constexpr auto function_of = kernels::bias_grad;
+constexpr auto function_of = &training::_compile_dependencies;
 constexpr auto family_of = dispatch_family<norm, C>;
 constexpr auto method_of = &optimizer::unscale_main_grads<Optimizer>;
 using Scheduler = scheduler::CosineAnnealingLR;
 #endif
 
-void call_function(const Tensor& dy, Tensor& main_grad) { function_of(dy, main_grad); }
+std::string call_function() { return function_of(); }
 
 /// The norm's arguments, whatever they are.
 template <class Signature>
