@@ -145,6 +145,9 @@ LEGAL = {
     "specialized_in_a_h": [  # which another override header includes
         (SWIGLU, None, None), ("training/initialize.hpp", "namespace mgfl {\n", 'namespace mgfl {\n#include "../kernels/body.h"\n'),
         ("kernels/body.h", None, "template <>\n" + SPECIALIZATION + " static void call(const Tensor&, Tensor&); };\n")],
+    "long_tables": [("table.hpp", None, "#pragma once\ninline const char* names[] = {" + '"a name, not a /* comment",\n' * 20000 + "};\n"),
+                    (SWIGLU, "namespace mgfl {", "inline const int numbers[] = {" + "0x12345678, " * 20000 + "0};\n"
+                             "inline const char* words[] = {" + '"word", ' * 3000 + "};\nnamespace mgfl {")],
     "windows_line_ends": [(SWIGLU, "\n", "\r\n"), ("manifest.hpp", "\n", "\r\n")],
 }
 
