@@ -7,7 +7,8 @@
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/lean.hpp"
 #include "policies/kernels/kernels.hpp"
-#include "policies/optimizer/unscale_main_grads.hpp"
+#include "policies/optimizer/mixed_precision_optimizer.hpp"
+#include "policies/parallel/self.hpp"
 #include "policies/scheduler/cosine_annealing_lr.hpp"
 #include "policies/training/initialize.hpp"
 
@@ -50,9 +51,24 @@ void try_class() {
 
 void try_method() {
   using namespace mgfl;
-  using T = targets::unscale_main_grads;
-  using Self = implementation<T, vendors::original>::archetype;  // stands for every optimizer
-  static_assert(dispatch_family<T, Self> == &implementation<T, vendors::acme>::call<Self>);
+  ParamDesc desc;
+  desc.name = "weight";
+  desc.shape = {2};
+  Tensor value, main_grad;
+  auto buffer = optimizer::allocate_weights({{&desc, &value, &main_grad}}, at::kHalf);
+  optimizer::allocate_training(buffer, at::kFloat);
+  optimizer::OptimizerConfig config;
+  config.loss_scale = 4.0;
+  parallel::Self alone;
+  optimizer::MixedPrecisionOptimizer<optimizer::Fp16WithLossScaler, parallel::Self> optimizer(
+      buffer, config, {&alone}, &alone);
+
+  main_grad.fill_(8.0);
+  expect("overflows of finite gradients", optimizer._unscale_main_grads_and_check_for_nan(), 0);
+  expect("gradient, unscaled", main_grad[0].item<double>(), 2.0);
+  main_grad.fill_(1 / 0.0);
+  expect("overflows of infinite ones", optimizer._unscale_main_grads_and_check_for_nan(), 1);
+  expect("acme's own count of them", acme::overflows, 1);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 # What try_acme and acme's overrides call; the linker complains where this falls short.
-PARTS = re.compile(r"/acme/|override/build_identity|tensor/factory|kernels/swiglu|scheduler/cosine|vendors/default/"
-                   r"|optimizer/(clip_grads|unscale)|mgfl_override_table")
+PARTS = re.compile(r"/acme/|override/build_identity|tensor/factory|mgfl/parallel/|parallel/(self|collective)|kernels/(swiglu|optimizer)"
+                   r"|scheduler/cosine|policies/optimizer/|vendors/default/|mgfl_override_table")
 
 
 def run(command, **options):
