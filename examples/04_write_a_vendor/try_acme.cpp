@@ -16,7 +16,7 @@ namespace {
 
 int failures = 0;
 
-void expect(const char* what, double found, double expected) {
+void compare(const char* what, double found, double expected) {
   const bool equal = std::abs(found - expected) <= 1e-6 * std::abs(expected);
   std::printf("%-32s %.7g, expected %.7g%s\n", what, found, expected, equal ? "" : "  WRONG");
   failures += !equal;
@@ -36,7 +36,7 @@ void try_kernel() {
     gate_up[0][0].fill_(2.0);
     gate_up[0][1].fill_(3.0);
     kernels::swiglu(gate_up, activated);
-    expect("swiglu: silu(2) * 3", activated.item<double>(), 6 / (1 + std::exp(-2.0)));
+    compare("swiglu: silu(2) * 3", activated.item<double>(), 6 / (1 + std::exp(-2.0)));
   }
 }
 
@@ -46,7 +46,7 @@ void try_class() {
   optimizer::Optimizer optimizer{{optimizer::ParamGroup{}}};
   scheduler::CosineAnnealingLR schedule(optimizer, /*max_steps=*/100, /*min_lr=*/0.1);
   for (int i = 0; i < 6; ++i) schedule.step();
-  expect("CosineAnnealingLR, at step 5", schedule.get_lr(), 0.1 + 0.9 * 0.5);
+  compare("CosineAnnealingLR: step 5", schedule.get_lr(), 0.1 + 0.9 * 0.5);
 }
 
 void try_method() {
@@ -64,11 +64,11 @@ void try_method() {
       buffer, config, {&alone}, &alone);
 
   main_grad.fill_(8.0);
-  expect("overflows of finite gradients", optimizer._unscale_main_grads_and_check_for_nan(), 0);
-  expect("gradient, unscaled", main_grad[0].item<double>(), 2.0);
+  compare("overflows: finite", optimizer._unscale_main_grads_and_check_for_nan(), 0);
+  compare("gradient, unscaled", main_grad[0].item<double>(), 2.0);
   main_grad.fill_(1 / 0.0);
-  expect("overflows of infinite ones", optimizer._unscale_main_grads_and_check_for_nan(), 1);
-  expect("acme's own count of them", acme::overflows, 1);
+  compare("overflows: infinite", optimizer._unscale_main_grads_and_check_for_nan(), 1);
+  compare("acme::overflows", acme::overflows, 1);
 }
 
 }  // namespace
