@@ -4,6 +4,7 @@ include_guard(GLOBAL)
 
 set(MGFL_GENERATED_DIR ${CMAKE_CURRENT_BINARY_DIR}/generated)
 get_filename_component(MGFL_ROOT_DIR ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
+include(${CMAKE_CURRENT_LIST_DIR}/mgfl_vendor_text.cmake)
 
 set(MG_FL_PREFER "$ENV{MG_FL_PREFER}" CACHE STRING "Vendor whose overrides this build prefers; empty: default")
 set(MGFL_VENDOR_DIRS "" CACHE STRING "Folders of vendors outside vendors/, each with a manifest.hpp; semicolons between, relative ones from mgfl's root")
@@ -190,13 +191,14 @@ function(_mgfl_write_if_changed path text)
   endif()
 endfunction()
 
-# mgfl_select_vendor(): reads the options, writes mgfl/generated/{selected_vendor,originals}.hpp below MGFL_GENERATED_DIR, and
+# mgfl_select_vendor(): reads the options, writes mgfl/generated/{selected_vendor,override_checks,originals}.hpp below MGFL_GENERATED_DIR, and
 # sets MGFL_PREFERRED_VENDOR, MGFL_KERNEL_SET, MGFL_VENDOR_CHAIN, MGFL_VENDOR_SOURCES and MGFL_VENDOR_SCRIPTS for the caller.
 function(mgfl_select_vendor)
   _mgfl_find_vendors()
   _mgfl_read_preference(preferred)
   _mgfl_read_kernels(kernels)
   _mgfl_walk_chain(${preferred} ${kernels} chain)
+  _mgfl_find_targets()
 
   set(tags "")
   set(manifests "")
@@ -206,25 +208,22 @@ function(mgfl_select_vendor)
     string(APPEND tags "struct ${tag};\n")
     _mgfl_include_line("${mgfl_dir_${name}}/manifest.hpp" line)
     string(APPEND manifests "${line}")
+    _mgfl_check_manifest(${name} ${tag} "${mgfl_dir_${name}}/manifest.hpp" mgfl_listed_${name} mgfl_understood_${name})
     string(APPEND checks "static_assert(vendors::${tag}::name == \"${name}\",\n"
       "              \"mgfl: a vendor's tag, its `name` and its folder must agree; the folder is '${name}'.\");\n")
   endforeach()
   set(override_headers "")
+  set(override_checks "")
   set(sources "")
   set(scripts "")
   foreach(name IN LISTS chain)
-    file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${mgfl_dir_${name}}/*.hpp")
-    list(REMOVE_ITEM headers "${mgfl_dir_${name}}/manifest.hpp")
-    list(SORT headers)
+    _mgfl_vendor_tag(${name} tag)
+    _mgfl_check_overrides(${name} ${tag} "${mgfl_dir_${name}}" "${mgfl_listed_${name}}" ${mgfl_understood_${name}} headers asserts)
     foreach(header IN LISTS headers)
-      file(STRINGS "${header}" specializations REGEX "^[ \t]*struct[ \t]+implementation<")
-      if(specializations)
-        _mgfl_include_line("${header}" line)
-        string(APPEND override_headers "${line}")
-      else()  # private to the vendor, until it specializes something
-        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
-      endif()
+      _mgfl_include_line("${header}" line)
+      string(APPEND override_headers "${line}")
     endforeach()
+    string(APPEND override_checks "${asserts}")
     file(GLOB_RECURSE found CONFIGURE_DEPENDS "${mgfl_dir_${name}}/*.cpp")
     list(APPEND sources ${found})
     file(GLOB found CONFIGURE_DEPENDS "${mgfl_dir_${name}}/*.cmake")
@@ -259,6 +258,14 @@ function(mgfl_select_vendor)
     "}  // namespace mgfl\n\n"
     "${override_headers}")
   _mgfl_write_if_changed("${MGFL_GENERATED_DIR}/mgfl/generated/selected_vendor.hpp" "${text}")
+
+  string(CONCAT text
+    "/// Written by CMake: what the override table asks of each override, in sentences that name vendor, target and file.\n"
+    "#pragma once\n\n"
+    "#include \"mgfl/override/dispatch.hpp\"\n"
+    "#include <mgfl/generated/originals.hpp>\n\n"
+    "${override_checks}")
+  _mgfl_write_if_changed("${MGFL_GENERATED_DIR}/mgfl/generated/override_checks.hpp" "${text}")
 
   file(GLOB_RECURSE declarations RELATIVE ${MGFL_ROOT_DIR} CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/policies/*_decl.hpp)
   list(SORT declarations)

@@ -7,6 +7,7 @@ import tempfile
 GOOD = {
     "include/mgfl/base/error.hpp": "/// Errors.\n#pragma once\n#include <string>\n",
     "include/mgfl/override/dispatch.hpp": "/// Dispatch.\n#pragma once\n#include <mgfl/generated/selected_vendor.hpp>\n",
+    "include/mgfl/override/targets/used.hpp": '/// Targets.\n#pragma once\nstruct norm : target<"a.norm"> {};\n',
     "include/mgfl/tensor/lean.hpp": "/// Tensor.\n#pragma once\n#include <ATen/core/Tensor.h>\n",
     "policies/norm_decl.hpp": '/// Norm.\n#pragma once\n#include "mgfl/tensor/lean.hpp"\n',
     "policies/norm.hpp": '/// Norm.\n#pragma once\n#include "mgfl/override/dispatch.hpp"\n#include "policies/norm_decl.hpp"\n'
@@ -19,6 +20,8 @@ GOOD = {
 }
 BAD = {  # file: (text, what the check must say)
     "include/mgfl/base/up.hpp": ('/// Up.\n#pragma once\n#include "mgfl/tensor/lean.hpp"\n', "layer 0 (include/mgfl/base/) includes"),
+    "include/mgfl/override/targets/dead.hpp": ('/// T.\n#pragma once\nstruct nowhere\n    : target<"a.nowhere"> {};\n',
+                                               "nobody calls the target nowhere"),
     "include/mgfl/engine/up.cpp": ('#include "policies/norm.hpp"\n', "layer 6 (include/mgfl/engine/) includes policies/norm.hpp"),
     "policies/vendor.cpp": ('#include "vendors/musa/norm.hpp"\n', "layer 7 (policies/) includes vendors/musa/norm.hpp"),
     "policies/heavy.hpp": ("/// Heavy.\n#pragma once\n#include <ATen/ops/add.h>\n", "a header includes ATen/ops/add.h"),

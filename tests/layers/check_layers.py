@@ -12,13 +12,15 @@ LAYERS = ["include/mgfl/base/", "include/mgfl/override/", "include/mgfl/tensor/"
 
 # The generated headers reach upward, and these files alone may read them.
 GENERATED = {"mgfl/generated/selected_vendor.hpp": {"include/mgfl/override/dispatch.hpp"},
-             "mgfl/generated/originals.hpp": {"include/mgfl/override/table.cpp"}}
+             "mgfl/generated/override_checks.hpp": {"include/mgfl/override/table.cpp"}}
 
 FORBIDDEN_IN_HEADERS = re.compile(
     r"torch/torch\.h|torch/types\.h|torch/extension\.h|ATen/ATen\.h|ATen/TensorOperators\.h|ATen/Functions\.h|ATen/ops/.*"
     r"|.*c10d/.*|nccl\.h|mpi\.h|range/v3/all\.hpp|boost/hana\.hpp|nlohmann/json\.hpp")
 
 FAMILY_CALL = re.compile(r"dispatch_family<\s*(?:mgfl::)?targets::(\w+)")
+TARGET = re.compile(r"^\s*struct\s+(\w+)\s*:\s*target<", re.MULTILINE)
+USE = re.compile(r"\b(?:dispatch|dispatch_family|override_class_t)<\s*(?:mgfl::)?targets::(\w+)\b")
 FALLBACK = re.compile(r"^\s*using\s+fallback\s*=\s*(?:\w+::)*(\w+)\s*;", re.MULTILINE)
 
 
@@ -73,6 +75,16 @@ def complaints(root, path):
                 yield f"{path}: calls the family {target} without static_assert(family_is_checked<targets::{target}>)"
 
 
+def dead_targets(root, files):
+    """A target that nobody dispatches could be overridden without any effect."""
+    used = {name for path in files if path.parts[0] in ("include", "policies") for name in USE.findall((root / path).read_text())}
+    for path in files:
+        if str(path).startswith("include/mgfl/override/targets/"):
+            for name in TARGET.findall((root / path).read_text()):
+                if name not in used:
+                    yield f"{path}: nobody calls the target {name}; its overrides would never run"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("root", type=pathlib.Path)
@@ -80,6 +92,7 @@ def main():
     files = sorted(p.relative_to(root) for folder in ("include", "policies", "vendors", "examples")
                    for suffix in ("*.hpp", "*.cpp") for p in (root / folder).rglob(suffix))
     found = [sentence for path in files if layer(path) is not None for sentence in complaints(root, path)]
+    found += dead_targets(root, files)
     print(f"{len(files)} files, {len(found)} complaints")
     if found:
         sys.exit("\n".join(found))

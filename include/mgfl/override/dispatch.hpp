@@ -2,6 +2,7 @@
 /// override.
 #pragma once
 
+#include "mgfl/override/fit.hpp"
 #include "mgfl/override/target.hpp"
 #include "mgfl/override/targets/all.hpp"
 
@@ -79,8 +80,7 @@ struct function_body {
   using signature = decltype(&original::call);
   static_assert(takes_self<original, signature>,
                 "mgfl: a method's call() takes its class first: `call(Class& self, ...)`.");
-  static_assert(std::is_convertible_v<decltype(&implementation<T, V>::call), signature>,
-                "mgfl: an override's call() must have exactly the original's signature.");
+  static_assert(call_fits<T, V>(), "mgfl: an override's call() must have exactly the original's signature.");
   static constexpr signature call = &implementation<T, V>::call;
 };
 
@@ -88,14 +88,12 @@ struct function_body {
 template <class T, class V = active_vendor<T>>
 struct template_body {
   using original = implementation<T, vendors::original>;
-  using active = implementation<T, V>;
   static_assert(IsFamily<original>,
                 "mgfl: this target is no family; use dispatch<T> or override_class_t<T>.");
   using archetype = typename original::archetype;
   static_assert(takes_self<original, decltype(&original::template call<archetype>)>,
                 "mgfl: a method's call() takes its class first: `call(Self& self, ...)`.");
-  static_assert(std::is_same_v<decltype(&active::template call<archetype>),
-                               decltype(&original::template call<archetype>)>,
+  static_assert(call_fits<T, V>(),
                 "mgfl: an override's call() must have exactly the original's signature (compared on the "
                 "family's archetype).");
 };
@@ -108,25 +106,18 @@ struct family_body : template_body<T, V> {
   static constexpr signature call = &implementation<T, V>::template call<C>;
 };
 
-template <class Class, class Signature>
-inline constexpr bool builds = false;
-template <class Class, class... A>
-inline constexpr bool builds<Class, void(A...)> = std::is_constructible_v<Class, A...>;
-template <class Class, class... Signatures>
-inline constexpr bool builds<Class, list<Signatures...>> = (builds<Class, Signatures> && ...);
-
 template <class T, class V = active_vendor<T>>
 struct class_body {
   static_assert(IsClass<implementation<T, vendors::original>>,
                 "mgfl: this target is no class; use dispatch<T> instead of override_class_t<T>.");
-  using type = typename implementation<T, V>::type;
-  using original = typename implementation<T, vendors::original>::type;
-  static_assert(std::is_base_of_v<original, type>,
-                "mgfl: a class override must inherit from the original class.");
-  static_assert(std::is_convertible_v<type*, original*>,
+  static_assert(IsClass<implementation<T, V>>,
+                "mgfl: an override of a class says `using type = YourClass;` in its implementation<T, V>.");
+  static_assert(class_inherits<T, V>(), "mgfl: a class override must inherit from the original class.");
+  static_assert(class_converts<T, V>(),
                 "mgfl: a class override must inherit publicly and unambiguously from the original class.");
-  static_assert(builds<type, typename implementation<T, vendors::original>::constructor>,
+  static_assert(class_builds<T, V>(),
                 "mgfl: a class override must accept the constructor arguments that callers already pass.");
+  using type = typename implementation<T, V>::type;
 };
 
 /// Defined only in libmgfl, for the vendor, kernel set and manifests it was built with: a mixed program does

@@ -16,21 +16,28 @@ struct fixed_string {
   constexpr std::string_view view() const { return {text, N - 1}; }
 };
 
-/// "a.b.Class.method" -> "Class.method"; "a.b.module.name" -> "module.name": the last two segments. A path
-/// that has fewer than two, an empty one, or anything but letters, digits and _ does not compile.
-consteval std::string_view method_key(std::string_view dotted) {
+/// What is wrong with a dotted path.
+enum class path_fault { none, one_segment, empty_segment, other_character };
+
+/// Paths are segments of letters, digits and _, at least two, with single dots between.
+consteval path_fault fault_of(std::string_view dotted) {
   std::size_t dots = 0;
-  char previous_character = '.';
+  char previous = '.';
   for (const char c : dotted) {
-    if (c == '.' && previous_character == '.') throw "mgfl: empty segment in a target path";
+    if (c == '.' && previous == '.') return path_fault::empty_segment;
     const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    if (!word && c != '.') throw "mgfl: a target path is made of letters, digits, _ and dots";
+    if (!word && c != '.') return path_fault::other_character;
     dots += c == '.';
-    previous_character = c;
+    previous = c;
   }
-  if (dots == 0) throw "mgfl: a target path needs at least two dotted segments";
-  if (previous_character == '.') throw "mgfl: empty segment in a target path";
+  if (dots == 0) return path_fault::one_segment;
+  return previous == '.' ? path_fault::empty_segment : path_fault::none;
+}
+
+/// "a.b.Class.method" -> "Class.method"; "a.b.module.name" -> "module.name": the last two segments.
+consteval std::string_view method_key(std::string_view dotted) {
   const auto last = dotted.rfind('.');
+  if (last == std::string_view::npos || last == 0) return dotted;
   const auto previous = dotted.rfind('.', last - 1);
   return previous == std::string_view::npos ? dotted : dotted.substr(previous + 1);
 }

@@ -3,15 +3,15 @@
 #include "mgfl/override/table.hpp"
 
 #include <algorithm>
-#include <boost/hana/for_each.hpp>
-#include <boost/hana/tuple.hpp>
+#include <array>
+#include <boost/hana/basic_tuple.hpp>
 #include <boost/hana/type.hpp>
 #include <boost/hana/unpack.hpp>
 
 #include "mgfl/base/error.hpp"
 #include "mgfl/base/hash.hpp"
 #include "mgfl/override/dispatch.hpp"
-#include <mgfl/generated/originals.hpp>  // sanctioned here alone
+#include <mgfl/generated/override_checks.hpp>  // sanctioned here alone
 
 namespace mgfl {
 
@@ -21,7 +21,7 @@ namespace hana = boost::hana;
 
 template <class... Ts>
 constexpr auto as_hana(list<Ts...>*) {
-  return hana::tuple_t<Ts...>;
+  return hana::basic_tuple<hana::type<Ts>...>{};  // a third of hana::tuple's compile time
 }
 template <class List>
 inline constexpr auto hana_of = as_hana(static_cast<List*>(nullptr));
@@ -34,11 +34,11 @@ inline constexpr auto known_kernel_sets = hana_of<vendors::known_kernel_sets>;
 template <class T, class V>
 consteval bool checked() {
   if constexpr (kind_of<T> == target_kind::class_)
-    return sizeof(typename detail::class_body<T, V>::type) > 0;
+    return sizeof(detail::class_body<T, V>) > 0;
   else if constexpr (is_family<T>)
     return sizeof(detail::template_body<T, V>) > 0;
   else
-    return detail::function_body<T, V>::call != nullptr;
+    return sizeof(detail::function_body<T, V>) > 0;
 }
 
 template <class T, class V>
@@ -53,26 +53,42 @@ consteval bool checked_in_chain(list<Vs...>*) {
   return checked<T, vendors::original>() && (checked_if_listed<T, Vs>() && ...);
 }
 
-static_assert(hana::unpack(override_table, [](auto... t) {
-  return (checked_in_chain<typename decltype(t)::type>(static_cast<vendors::chain*>(nullptr)) && ...);
-}));
-
-template <class T, class Vendors>
-void add_offers(std::vector<std::string_view>& offers, const Vendors& candidates) {
-  hana::for_each(candidates, [&](auto v) {
-    using V = typename decltype(v)::type;
-    if (manifest<V>::overrides::template has<T> && !std::is_same_v<V, active_vendor<T>>)
-      offers.push_back(V::name);
-  });
+template <class... Ts>
+consteval bool all_checked(list<Ts...>*) {
+  for (const bool fits : {checked_in_chain<Ts>(static_cast<vendors::chain*>(nullptr))...})
+    if (!fits) return false;  // no fold: Clang's ends at 256
+  return true;
 }
+static_assert(all_checked(static_cast<all_targets*>(nullptr)));
+
+/// Who may offer a target, in the order of reports.
+template <class... Vs, class... Ks>
+constexpr auto concatenated(list<Vs...>*, list<Ks...>*) {
+  return hana_of<list<Vs..., Ks...>>;
+}
+constexpr auto candidates =
+    concatenated(static_cast<vendors::known*>(nullptr), static_cast<vendors::known_kernel_sets*>(nullptr));
+constexpr auto candidate_names =
+    hana::unpack(candidates, [](auto... v) { return std::array{decltype(v)::type::name...}; });
+
+/// A row as constant data.
+struct constant_row {
+  std::string_view path, key;
+  target_kind kind;
+  std::string_view vendor;
+  std::array<bool, candidate_names.size()> offered;
+};
 
 template <class T>
-override_row row() {
-  override_row result{T::path, T::key, kind_of<T>, active_vendor<T>::name, {}};
-  add_offers<T>(result.also, known_vendors);
-  add_offers<T>(result.also, known_kernel_sets);
-  return result;
-}
+constexpr auto offered = hana::unpack(candidates, [](auto... v) {
+  return std::array{manifest<typename decltype(v)::type>::overrides::template has<T>...};
+});
+
+constexpr auto constant_rows = hana::unpack(override_table, [](auto... t) {
+  return std::array<constant_row, sizeof...(t)>{
+      {{decltype(t)::type::path, decltype(t)::type::key, kind_of<typename decltype(t)::type>,
+        active_vendor<typename decltype(t)::type>::name, offered<typename decltype(t)::type>}...}};
+});
 
 template <class List>
 std::vector<std::string_view> names(const List& members) {
@@ -97,32 +113,24 @@ std::string json_list(
 }  // namespace
 
 std::vector<override_row> override_rows() {
-  return hana::unpack(override_table, [](auto... t) {
-    return std::vector<override_row>{row<typename decltype(t)::type>()...};
-  });
+  std::vector<override_row> rows;
+  for (const auto& row : constant_rows) {
+    rows.push_back({row.path, row.key, row.kind, row.vendor, {}});
+    for (std::size_t i = 0; i < candidate_names.size(); ++i)
+      if (row.offered[i] && candidate_names[i] != row.vendor) rows.back().also.push_back(candidate_names[i]);
+  }
+  return rows;
 }
-
-namespace {
-
-template <class V>
-void add_manifest(std::string& text) {
-  text += concat("\n", V::name, ":");
-  hana::for_each(hana_of<typename manifest<V>::overrides>,
-                 [&](auto t) { text += concat(" ", decltype(t)::type::path); });
-}
-
-}  // namespace
 
 std::string override_summary() {
   const auto rows = override_rows();
   std::string counts;
   std::ptrdiff_t overridden = 0;
-  hana::for_each(hana_of<vendors::chain>, [&](auto v) {
-    constexpr auto name = decltype(v)::type::name;
+  for (const auto name : names(hana_of<vendors::chain>)) {
     const auto count = std::ranges::count(rows, name, &override_row::vendor);
     overridden += count;
     if (count > 0) counts += concat(counts.empty() ? " (" : ", ", name, " ", count);
-  });
+  }
   if (!counts.empty()) counts += ")";
   return concat("vendor '", vendors::preferred::name, "', kernels '", kernel_set_name, "': ", overridden,
                 " of ", rows.size(), " targets overridden", counts);
@@ -130,8 +138,13 @@ std::string override_summary() {
 
 std::uint64_t override_hash() {
   std::string text;
-  for (const auto& r : override_rows()) text += concat(r.path, " ", r.vendor, "\n");
-  hana::for_each(hana_of<vendors::chain>, [&](auto v) { add_manifest<typename decltype(v)::type>(text); });
+  for (const auto& row : constant_rows) text += concat(row.path, " ", row.vendor, "\n");
+  for (const auto name : names(hana_of<vendors::chain>)) {
+    text += concat("\n", name, ":");
+    const auto candidate = std::ranges::find(candidate_names, name) - candidate_names.begin();
+    for (const auto& row : constant_rows)
+      if (row.offered[static_cast<std::size_t>(candidate)]) text += concat(" ", row.path);
+  }
   return fnv1a(text);
 }
 

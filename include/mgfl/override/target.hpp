@@ -20,15 +20,26 @@ template <fixed_string Path>
 struct target {
   static constexpr auto storage = Path;
   static constexpr std::string_view path = storage.view();
+  static_assert(fault_of(path) != path_fault::one_segment,
+                "mgfl: a target path needs at least two dotted segments, as in \"clip_grads.norm\".");
+  static_assert(fault_of(path) != path_fault::empty_segment,
+                "mgfl: empty segment in a target path; write one dot between two names, none at the ends.");
+  static_assert(fault_of(path) != path_fault::other_character,
+                "mgfl: a target path is made of letters, digits, _ and dots.");
   static constexpr std::string_view key = method_key(storage.view());
 };
 
+namespace detail {
+template <class T>
+struct mgfl_list_names_each_type_once {};  // compilers print this name where a list names T twice
+}  // namespace detail
+
 /// A set of types: membership is one base-class query, and a duplicate does not compile.
 template <class... Ts>
-struct list : std::type_identity<Ts>... {
+struct list : detail::mgfl_list_names_each_type_once<Ts>... {
   static constexpr auto size = sizeof...(Ts);
   template <class T>
-  static constexpr bool has = std::is_base_of_v<std::type_identity<T>, list>;
+  static constexpr bool has = std::is_base_of_v<detail::mgfl_list_names_each_type_once<T>, list>;
 };
 
 /// The targets that vendor V overrides; each vendor's manifest.hpp specializes it.
@@ -51,7 +62,8 @@ struct implementation {
       detail::always_false<T, V>,
       "mgfl: implementation<T, V> was not visible at first use, although V's manifest lists T "
       "(or V is the original). A vendor's specialization belongs into a .hpp of the vendor's folder, "
-      "where the build finds it; an original's into a *_decl.hpp under policies/.");
+      "where the build looks for the words `struct implementation<`; an original's into a *_decl.hpp under "
+      "policies/.");
 };
 
 /// Base of every vendor specialization: an override that no manifest lists is an error, not a no-op.

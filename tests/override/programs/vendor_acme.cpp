@@ -9,6 +9,11 @@ namespace mgfl {
 static_assert(std::is_same_v<vendors::preferred, vendors::acme>);
 static_assert(std::is_same_v<scheduler::CosineAnnealingLR, acme::ConstantLR>);
 static_assert(std::is_base_of_v<scheduler::original::CosineAnnealingLR, scheduler::CosineAnnealingLR>);
+// who derives from the public name derives from the vendor's class
+struct Derived : scheduler::CosineAnnealingLR {
+  using scheduler::CosineAnnealingLR::CosineAnnealingLR;
+};
+static_assert(std::is_same_v<decltype(&Derived::step), void (acme::ConstantLR::*)()>);
 static_assert(std::is_same_v<active_vendor<targets::get_grad_norm_fp32>, vendors::musa>);
 static_assert(std::is_same_v<active_vendor<targets::unscale_main_grads>, vendors::default_>);
 static_assert(std::is_same_v<active_vendor<targets::swiglu>, vendors::acme>);

@@ -11,6 +11,8 @@ static_assert(std::is_same_v<active_vendor<targets::get_grad_norm_fp32>, vendors
 static_assert(std::is_same_v<active_vendor<targets::unscale_main_grads>, vendors::default_>);
 static_assert(std::is_same_v<active_vendor<targets::allreduce_embedding_grad>, vendors::default_>);
 static_assert(std::is_same_v<active_vendor<targets::linear>, vendors::original>);
+// an offer counts when it is preferred, not when it is the only one
+static_assert(std::is_same_v<active_vendor<targets::swiglu>, vendors::original>);
 static_assert(std::is_same_v<scheduler::CosineAnnealingLR, scheduler::WSDScheduler>);
 static_assert(kernels::linear == &implementation<targets::linear, vendors::original>::call);
 // a vendor that was not selected is known by its manifest, its bodies are not there
