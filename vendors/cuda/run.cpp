@@ -65,4 +65,16 @@ void check_on_host(const char* kernel, const Operands& operands) {
                           describe(operands), "."));
 }
 
+std::string idle_kernels(const std::string& why_no_device, bool libtorch_has_cuda) {
+  const char* instead = ", so that ATen's kernels compute on the CPU in place of this build's cuda kernels. ";
+  if (!why_no_device.empty())
+    return concat("there is no GPU (", why_no_device, ")", instead,
+                  "Run where a GPU and its driver are, or build with  ",
+                  "-DMGFL_KERNELS=auto  for this machine.");
+  if (!libtorch_has_cuda)
+    return concat("this program is linked with LibTorch's CPU library and keeps its tensors in host memory",
+                  instead, "Build with  -DMGFL_KERNELS=auto  for the fastest kernels there.");
+  return {};
+}
+
 }  // namespace mgfl::cuda

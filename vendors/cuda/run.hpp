@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <string>
 
 #include "mgfl/tensor/lean.hpp"
 #include "vendors/cuda/device/launch.hpp"
@@ -24,6 +25,10 @@ std::optional<Place> place_of_call(const char* kernel, const Operands& operands)
 
 /// For originals that read host memory: throws RunError where a tensor is CUDA's.
 void check_on_host(const char* kernel, const Operands& operands);
+
+/// What a user should know where the kernels have nothing to do: the machine offers no device, or LibTorch
+/// cannot make tensors there; else empty.
+std::string idle_kernels(const std::string& why_no_device, bool libtorch_has_cuda);
 
 /// Start of a tensor's memory, null where it is undefined.
 template <class T>

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <string>
 
+#include "vendors/cuda/device/place.hpp"
+
 using namespace cuda_tests;
 
 TEST_CASE("a kernel that cannot start says which, where and why") {
@@ -21,6 +23,12 @@ TEST_CASE("a kernel that cannot start says which, where and why") {
   CAPTURE(text);
   CHECK(text.find("CUDA kernel swiglu cannot start on device 99: ") == 0);
   CHECK(text.find("(cudaError") != std::string::npos);
+}
+
+TEST_CASE("a machine without a device is told of") {
+  int devices = 0;
+  const bool none = cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0;
+  CHECK(mgfl::cuda::why_no_device().empty() != none);
 }
 
 int main(int argc, char** argv) {

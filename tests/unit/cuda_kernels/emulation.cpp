@@ -83,6 +83,10 @@ namespace mgfl::cuda {
 
 std::optional<Place> place_of(const Tensor& tensor) { return Place{tensor.device().index(), nullptr}; }
 
+bool libtorch_has_cuda() { return true; }
+
+std::string why_no_device() { return {}; }
+
 template <class Operation>
 void launch(const Place&, const Operation& operation) {
   ++cuda_tests::launch_count;

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "mgfl/base/error.hpp"
+#include "vendors/cuda/run.hpp"
+#include "vendors/cuda/training/initialize.hpp"
 
 using namespace cuda_tests;
 
@@ -66,4 +68,13 @@ TEST_CASE("cuda kernels name the devices of a call that mixes them") {
   CHECK(text ==
         "kernel swiglu: the tensors of one call lie on several devices (cpu Float, cuda:3 Float); move them "
         "to one.");
+}
+
+TEST_CASE("a program whose cuda kernels have nothing to do says so, with what to do") {
+  const std::string no_gpu = mgfl::cuda::idle_kernels("no driver", false);
+  CHECK(no_gpu.find("there is no GPU (no driver), so that ATen's kernels compute on the CPU") == 0);
+  CHECK(no_gpu.find("-DMGFL_KERNELS=auto") != std::string::npos);
+  CHECK(mgfl::cuda::idle_kernels("", false).find("linked with LibTorch's CPU library") != std::string::npos);
+  CHECK(mgfl::cuda::idle_kernels("", true).empty());
+  CHECK(mgfl::implementation<targets::compile_dependencies, mgfl::vendors::cuda>::call().empty());
 }

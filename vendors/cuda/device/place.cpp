@@ -11,9 +11,11 @@ namespace mgfl::cuda {
 std::optional<Place> place_of(const Tensor& tensor) {
   if (!tensor.is_cuda()) return std::nullopt;
   const auto device = tensor.device();
-  if (!c10::impl::hasDeviceGuardImpl(at::kCUDA)) return Place{device.index(), nullptr};
+  if (!libtorch_has_cuda()) return Place{device.index(), nullptr};
   const auto* streams = c10::impl::getDeviceGuardImpl(at::kCUDA);
   return Place{device.index(), streams->getStreamNativeHandle(streams->getStream(device))};
 }
+
+bool libtorch_has_cuda() { return c10::impl::hasDeviceGuardImpl(at::kCUDA); }
 
 }  // namespace mgfl::cuda
