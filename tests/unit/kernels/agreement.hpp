@@ -150,10 +150,12 @@ void qk_norm_rotary(const Checker& checker) {
     std::int64_t groups, queries, head_dim, half;
   };
   for (const auto& dtype : checker.cases())
-    for (const auto& [groups, queries, head_dim, half] :
+    for (const Shape& shape :
          {Shape{3, 3, 64, 32}, Shape{1, 1, 8, 4}, Shape{2, 2, 24, 7}, Shape{1, 4, 80, 20}, Shape{2, 1, 2, 1}})
       for (const std::int64_t tokens : {1, 70})
         for (const int norms : {0, 2, 3}) {
+          const std::int64_t groups = shape.groups, queries = shape.queries, head_dim = shape.head_dim;
+          const std::int64_t half = shape.half;
           if (dtype.tolerance == 0 && (tokens > 1 || head_dim > 8)) continue;
           CAPTURE(c10::toString(dtype.d));
           CAPTURE(head_dim);
@@ -161,17 +163,17 @@ void qk_norm_rotary(const Checker& checker) {
           CAPTURE(norms);
           const mgfl::kernels::QkvLayout layout{groups, queries, head_dim};
           const std::int64_t width = layout.row_width();
-          const auto angles = [&, half = half](bool sine) {
+          const auto angles = [&](bool sine) {
             const Tensor angle = Random(8).tensor({tokens, half}, dtype.m);
             return sine ? angle.sin() : angle.cos();
           };
-          const auto norm = [&, head_dim = head_dim](int which) {
+          const auto norm = [&](int which) {
             return norms & which ? Random(9 + which).tensor({head_dim}, dtype.d, 1, 0.2) : Tensor();
           };
           for (const bool in_place : {false, true}) {
             if (in_place && norms) continue;
             checker.template agrees<targets::qk_norm_rotary>(
-                [&, groups = groups, queries = queries](auto kernel) {
+                [&](auto kernel) {
                   const Tensor qkv = Random(12).tensor({tokens, width}, dtype.d);
                   Tensor out = in_place ? qkv : mgfl::zeros({tokens, width}, dtype.d);
                   Tensor rstd = mgfl::zeros({tokens, groups * (queries + 1)}, dtype.m);
@@ -181,7 +183,7 @@ void qk_norm_rotary(const Checker& checker) {
                 dtype.tolerance);
           }
           checker.template agrees<targets::qk_norm_rotary_backward>(
-              [&, groups = groups, queries = queries, head_dim = head_dim](auto kernel) {
+              [&](auto kernel) {
                 Random random(13);
                 Tensor dqkv = random.tensor({tokens, width}, dtype.d);
                 const Tensor qkv = norms ? random.tensor({tokens, width}, dtype.d) : Tensor();

@@ -19,12 +19,13 @@ TEST_CASE("x86 linear_weight_grad sums in fp32") {
   const Case& dtype = cases[1];                    // the others are ATen's
   constexpr bool exact = MGFL_X86_ISA_LEVEL >= 3;  // below, bf16 is ATen's, too
   for (const std::int64_t tokens : {1, 2, 37, 300})
-    for (const auto& [out, in] :
+    for (const auto& shape :
          {std::pair<std::int64_t, std::int64_t>{1, 1}, {8, 32}, {13, 47}, {40, 70}, {270, 33}}) {
+      const auto out = shape.first, in = shape.second;
       CAPTURE(tokens);
       CAPTURE(out);
       agrees<targets::linear_weight_grad>(
-          [&, out = out, in = in](auto kernel) {
+          [&](auto kernel) {
             Random random(40);
             Tensor dy = random.tensor({tokens, out}, dtype.d), x = random.tensor({tokens, in}, dtype.d);
             Tensor grad = random.tensor({out, in}, dtype.m);
