@@ -8,8 +8,8 @@ include(${CMAKE_CURRENT_LIST_DIR}/mgfl_vendor_text.cmake)
 
 set(MG_FL_PREFER "$ENV{MG_FL_PREFER}" CACHE STRING "Vendor whose overrides this build prefers; empty: default")
 set(MGFL_VENDOR_DIRS "" CACHE STRING "Folders of vendors outside vendors/, each with a manifest.hpp; semicolons between, relative ones from mgfl's root")
-set(MGFL_KERNELS "auto" CACHE STRING "Kernel set at the end of every chain: auto, aten, or a folder such as x86")
-set_property(CACHE MGFL_KERNELS PROPERTY STRINGS auto aten x86)
+set(MGFL_KERNELS "auto" CACHE STRING "Kernel set at the end of every chain: auto, aten, or a folder such as x86 or cuda")
+set_property(CACHE MGFL_KERNELS PROPERTY STRINGS auto aten x86 cuda)
 
 # strips and lower-cases a name, as the program does with the environment variable
 function(_mgfl_plain_name text out)
@@ -127,11 +127,6 @@ function(_mgfl_read_kernels out)
   list(JOIN mgfl_kernel_sets ", " known)
   if(kernels STREQUAL "aten")
     set(kernels original)
-  elseif(kernels STREQUAL "cuda" AND NOT "cuda" IN_LIST mgfl_kernel_sets)
-    message(FATAL_ERROR "mgfl: MGFL_KERNELS=cuda needs the folder vendors/cuda (a manifest.hpp and the kernels, compiled by nvcc), "
-      "which this tree does not have.\n"
-      "  Known kernel sets: aten, ${known}\n"
-      "  Use one of these, or bring your own with -DMGFL_VENDOR_DIRS=/path/to/cuda")
   elseif(NOT kernels IN_LIST mgfl_kernel_sets)
     message(FATAL_ERROR "mgfl: MGFL_KERNELS='${MGFL_KERNELS}' names no kernel set.\n"
       "  Known kernel sets: auto, aten, ${known}\n"

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "mgfl/tensor/factory.hpp"
 #include "policies/kernels/main_dtype.hpp"
 
 namespace mgfl {
@@ -30,7 +29,8 @@ struct Chunk {
 /// Calls body(first token, length, group) for every document that is not empty, and every kv head.
 template <class Body>
 void for_each_document_and_group(const Tensor& cu_seqlens, const AttentionShape& shape, Body body) {
-  const auto* bounds = cu_seqlens.const_data_ptr<std::int32_t>();
+  const Tensor on_host = cu_seqlens.cpu();
+  const auto* bounds = on_host.const_data_ptr<std::int32_t>();
   for (std::int64_t d = 0; d + 1 < cu_seqlens.numel(); ++d)
     for (std::int64_t group = 0; group < shape.layout.groups; ++group)
       if (bounds[d + 1] > bounds[d])
@@ -45,14 +45,14 @@ void for_each_chunk(std::int64_t length, std::int64_t window, Body body) {
 }
 
 /// [rows, keys], true where the key lies ahead of the query or behind its window.
-Tensor hidden_keys(const Chunk& chunk, std::int64_t window) {
-  const auto positions = [](std::int64_t begin, std::int64_t end) {
-    return at::_ops::arange_start::call(begin, end, at::kLong, c10::nullopt, c10::nullopt, c10::nullopt);
+Tensor hidden_keys(const Chunk& chunk, std::int64_t window, at::Device device) {
+  const auto positions = [&](std::int64_t begin, std::int64_t end) {
+    return at::_ops::arange_start::call(begin, end, at::kLong, c10::nullopt, device, c10::nullopt);
   };
   const Tensor distance =
       positions(chunk.begin, chunk.end).unsqueeze(1).sub(positions(chunk.first_key, chunk.end));
   const Tensor ahead = distance.lt(0);
-  return window > 0 ? ahead.logical_or(distance.ge(window)) : ahead;
+  return window > 0 ? ahead.bitwise_or(distance.ge(window)) : ahead;
 }
 
 /// [length, queries, head_dim] -> rows of the chunk as a matrix [queries * rows, head_dim] of dtype M.
@@ -63,7 +63,8 @@ Tensor query_major(const Tensor& heads, const Chunk& chunk, at::ScalarType m) {
 /// scale * q . k, [queries, rows, keys]; minus infinity where a key is hidden. q is scaled already.
 Tensor masked_scores(const Tensor& scaled_q, const Tensor& keys, const Chunk& chunk, std::int64_t window) {
   Tensor scores = at::_ops::mm::call(scaled_q, keys.t()).view({-1, chunk.rows(), chunk.keys()});
-  return scores.masked_fill_(hidden_keys(chunk, window), -std::numeric_limits<double>::infinity());
+  return scores.masked_fill_(hidden_keys(chunk, window, scores.device()),
+                             -std::numeric_limits<double>::infinity());
 }
 
 /// One document's part of one group, heads as [length, heads, head_dim]; keys and values as matrices of dtype
@@ -125,7 +126,8 @@ void implementation<targets::attention_backward, vendors::original>::call(
         const Tensor out_heads = part(out, first, length, group, groups, head_dim);
         const Tensor d_out_heads = part(dout, first, length, group, groups, head_dim);
         const Tensor lse_heads = lse.narrow(0, group * queries, queries).narrow(1, first, length);
-        const Tensor d_keys = zeros({length, head_dim}, m), d_values = zeros({length, head_dim}, m);
+        const Tensor d_keys = in.keys.new_zeros({length, head_dim}),
+                     d_values = in.keys.new_zeros({length, head_dim});
         for_each_chunk(length, shape.window, [&](const Chunk& chunk) {
           const auto visible = [&](const Tensor& rows) {
             return rows.narrow(0, chunk.first_key, chunk.keys());

@@ -46,7 +46,7 @@ def fallbacks(root, name):
 
 def complaints(root, path):
     """Yields a sentence for each broken rule of one file."""
-    own_layer, header = layer(path), path.suffix == ".hpp"
+    own_layer, header = layer(path), path.suffix in (".hpp", ".cuh")
     text = (root / path).read_text()
     if header and not text.startswith("/// "):
         yield f"{path}: opens without a /// sentence that says what it gives"
@@ -90,7 +90,7 @@ def main():
     parser.add_argument("root", type=pathlib.Path)
     root = parser.parse_args().root.resolve()
     files = sorted(p.relative_to(root) for folder in ("include", "policies", "vendors", "examples")
-                   for suffix in ("*.hpp", "*.cpp") for p in (root / folder).rglob(suffix))
+                   for suffix in ("*.hpp", "*.cpp", "*.cuh", "*.cu") for p in (root / folder).rglob(suffix))
     found = [sentence for path in files if layer(path) is not None for sentence in complaints(root, path)]
     found += dead_targets(root, files)
     print(f"{len(files)} files, {len(found)} complaints")

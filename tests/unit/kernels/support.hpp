@@ -64,7 +64,7 @@ inline numbers values(const Tensor& t) {
 template <class T>
 Tensor integers(const std::vector<T>& from) {
   Tensor t = mgfl::empty({static_cast<std::int64_t>(from.size())}, sizeof(T) == 4 ? at::kInt : at::kLong);
-  std::memcpy(t.data_ptr(), from.data(), from.size() * sizeof(T));
+  if (!from.empty()) std::memcpy(t.data_ptr(), from.data(), from.size() * sizeof(T));
   return t;
 }
 

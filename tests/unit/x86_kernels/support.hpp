@@ -2,21 +2,17 @@
 #pragma once
 
 #include "mgfl/override/dispatch.hpp"
-#include "tests/unit/kernels/support.hpp"
+#include "tests/unit/kernels/agreement.hpp"
 
 namespace x86_tests {
 
 using namespace kernel_tests;
 namespace targets = mgfl::targets;
-using Tensors = std::vector<Tensor>;
+using agreement::Case, agreement::Tensors;
 
 template <class Target>
 inline constexpr auto x86 = mgfl::implementation<Target, mgfl::vendors::x86>::call;
 
-struct Case {
-  at::ScalarType d, m;
-  double tolerance;  // relative to 1 + |value|; bf16: one unit in the last place
-};
 inline constexpr std::array<Case, 2> cases{
     {{at::kFloat, at::kFloat, 1e-5}, {at::kBFloat16, at::kFloat, 8e-3}}};
 /// Dtypes that the x86 kernels hand to the originals.
@@ -43,5 +39,19 @@ void agrees(Run run, double tolerance, int last_threads = 2) {
   }
   mgfl::set_num_threads(2);
 }
+
+struct Checker {
+  template <class Target>
+  static constexpr auto kernel = x86<Target>;
+
+  static std::array<Case, 4> cases() {
+    return {x86_tests::cases[0], x86_tests::cases[1], handed_over[0], handed_over[1]};
+  }
+
+  template <class Target, class Run>
+  void agrees(Run run, double tolerance) const {
+    x86_tests::agrees<Target>(run, tolerance);
+  }
+};
 
 }  // namespace x86_tests
