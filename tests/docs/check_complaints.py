@@ -34,6 +34,10 @@ void j() { table.toggle("bf16", field, "help of a flag is no message"); }
 message(STATUS "a status is none")
 message(FATAL_ERROR "mgfl: no ${dir_${name}} at all.\n"
   "  Use \"another\" # one.")
+set(advice "Install it, or build "
+  "without.")
+set(text "/// Written by CMake, which is no message.")
+set(OPTION "" CACHE STRING "a documented variable is none")
 set(text "static_assert(true, \"mgfl: ${name} is generated\");")
 ''',
     "examples/tool.py": '''
@@ -54,7 +58,7 @@ MESSAGES = [
     "said of … by the way", "formatted … words", "a phrase that some function returns", "a literal is thrown",
     "line … has no key.", "line … has a value of ….", "mgfl: an int has four bytes", "mgfl is not for you",
     "program_and_libmgfl_were_built_for_different_vendors", 'mgfl: no … at all. Use "another" # one.',
-    "mgfl: … is generated", "file '…' is bad; really", "file '…' is bad; or so", 'no … in …, says "…"', "no … here",
+    "Install it, or build without.", "mgfl: … is generated", "file '…' is bad; really", "file '…' is bad; or so", 'no … in …, says "…"', "no … here",
 ]
 HEAD = "# Errors\n\n| option | meaning |\n|---|---|\n| `no message` | |\n\n| message | cause | cure |\n|---|---|---|\n"
 GOOD = HEAD + "".join(f"| `{message}` | something | do `this` |\n" for message in MESSAGES)

@@ -4,7 +4,8 @@ C++      what check_user, check_run, UserError, RunError, log_warning, std::cerr
          static_assert and #error get, and any function that takes `const T&... parts` and hands them on to one of these;
          besides, what concat() makes and literals of several words wherever they stand, since functions that build messages
          put phrases into variables, tables and return values.
-CMake    message(FATAL_ERROR | SEND_ERROR | WARNING ...), REASON_FAILURE_MESSAGE, and "mgfl: ..." in C++ that CMake writes.
+CMake    message(FATAL_ERROR | SEND_ERROR | WARNING ...), REASON_FAILURE_MESSAGE, phrases that set() puts into a variable, and
+         "mgfl: ..." in C++ that CMake writes.
 Python   InputError, sys.exit, print(..., file=sys.stderr).
 shell    fail "...", echo "..." >&2, and Python between <<'PYTHON' and PYTHON.
 
@@ -232,20 +233,21 @@ def cpp_messages(text):
 def cmake_messages(text):
     """Templates of a CMake file."""
     quoted = r'"(?:[^"\\]|\\.)*"'
-    text = re.sub(rf'({quoted})|#[^\n]*', lambda m: m[1] or "", text, flags=re.DOTALL)
-    starts = rf'message\(\s*(?:FATAL_ERROR|SEND_ERROR|WARNING)((?:\s*{quoted})+)|REASON_FAILURE_MESSAGE((?:\s*{quoted})+)'
-    found = []
-    for match in re.finditer(starts, text, re.DOTALL):
-        found.append("".join(literal[1:-1] for literal in re.findall(quoted, match[1] or match[2], re.DOTALL)))
+    literals = rf"((?:\s*{quoted})+)"
+    text = re.sub(rf"({quoted})|#[^\n]*", lambda m: m[1] or "", text, flags=re.DOTALL)
+    whole = rf"message\(\s*(?:FATAL_ERROR|SEND_ERROR|WARNING){literals}|REASON_FAILURE_MESSAGE{literals}"
+    found = ["".join(literal[1:-1] for literal in re.findall(quoted, match[1] or match[2], re.DOTALL))
+             for match in re.finditer(whole, text, re.DOTALL)]
+    # Phrases that a variable carries into a message, unless they are C++: that begins with ///, or has messages of its own.
+    for match in re.finditer(rf"set\(\s*\w+{literals}\s*\)", text, re.DOTALL):
+        phrase = "".join(literal[1:-1] for literal in re.findall(quoted, match[1], re.DOTALL))
+        found += [phrase] if len(phrase.split()) > 3 and not re.match(r'///|.*\\"mgfl: ', phrase) else []
     found += re.findall(r'\\"(mgfl: (?:[^"\\]|\\[^"])*)\\"', text)
     for at, literal in enumerate(found):
-        while True:
-            shorter = re.sub(r"\$(ENV)?\{[^${}]*\}", VALUE, literal)
-            if shorter == literal:
-                break
+        while (shorter := re.sub(r"\$(ENV)?\{[^${}]*\}", VALUE, literal)) != literal:
             literal = shorter
         found[at] = literal.replace("\\n", "\n").replace('\\"', '"')
-    return found
+    return [template for template in found if words(template)]
 
 
 def python_texts(node):
