@@ -497,11 +497,10 @@ void check_complete(Table& table) {
     if (there) continue;
     Names shown;
     for (const auto& name : set) shown.push_back("--" + name + " " + table.find(name)->value);
-    const auto& help = table.find(set.front())->help;
     throw UserError(set.size() > 1
                         ? concat("mgfl ", table.command, " needs a model: one of ", join(shown), ".")
                         : concat("mgfl ", table.command, " needs ", shown.front(), ": ",
-                                 help.substr(0, help.find("")), "."));
+                                 table.find(set.front())->help, "."));
   }
   for (const auto& [name, other] : table.dependent) {
     const auto& flag = *table.find(name);

@@ -266,6 +266,8 @@ TEST_CASE("values out of range are refused, naming flag and value") {
   CHECK(contains(refusal(generate + Arguments{"--top-p", "1.5"}), "at most 1"));
   CHECK(contains(refusal(train + Arguments{"--lr-decay-style", "cos"}), "inverse-square-root"));
   CHECK(contains(refusal(train + Arguments{"--bf16=maybe"}), "true or false"));
+  CHECK(contains(refusal({"train", "--load-hf", "m", "--data", "d", "--lr", "1"}),
+                 "mgfl train needs --train-iters N: iterations in all"));
   CHECK(contains(refusal(train + Arguments{"--save"}), "--save of mgfl train needs a value"));
   CHECK(contains(refusal(train + Arguments{"--save", "--bf16"}), "needs a value"));
   const TemporaryFile file("lr = [1, 2]\n");
