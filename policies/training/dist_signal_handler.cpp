@@ -15,10 +15,14 @@ volatile std::sig_atomic_t signal_received = 0;
 
 }  // namespace
 
+c10::DeviceType host_device() { return at::kCPU; }
+
 void throw_unknown_device() {
   throw UserError(
-      "dist_signal_handler.get_device: the group's communicator does not say on which kind of device it takes "
-      "tensors; give it `c10::DeviceType device_type_for_comm() const`, or build with a vendor that overrides "
+      "dist_signal_handler.get_device: the group's communicator does not say on which kind of device it "
+      "takes "
+      "tensors; give it `c10::DeviceType device_type_for_comm() const`, or build with a vendor that "
+      "overrides "
       "this target (vendor 'default' takes the CPU).");
 }
 

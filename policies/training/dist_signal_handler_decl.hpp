@@ -11,6 +11,9 @@ namespace mgfl {
 
 namespace training {
 
+/// The kind of device that is host memory.
+c10::DeviceType host_device();
+
 [[noreturn]] void throw_unknown_device();
 
 }  // namespace training

@@ -2,8 +2,6 @@
 /// Python: plugin_flagscale, dist_signal_handler.get_device
 #pragma once
 
-#include <c10/core/DeviceType.h>
-
 #include "policies/training/dist_signal_handler_decl.hpp"
 #include "vendors/default/manifest.hpp"
 
@@ -15,7 +13,7 @@ struct implementation<targets::get_device, vendors::default_>
     : overrides<targets::get_device, vendors::default_> {
   template <parallel::Communicator C>
   static c10::DeviceType call(const C& group) {
-    return parallel::get_device_type_for_comm(group, c10::DeviceType::CPU);
+    return parallel::get_device_type_for_comm(group, training::host_device());
   }
 };
 
