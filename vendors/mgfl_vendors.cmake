@@ -262,7 +262,7 @@ function(mgfl_select_vendor)
     "${override_checks}")
   _mgfl_write_if_changed("${MGFL_GENERATED_DIR}/mgfl/generated/override_checks.hpp" "${text}")
 
-  file(GLOB_RECURSE declarations RELATIVE ${MGFL_ROOT_DIR} CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/policies/*_decl.hpp)
+  file(GLOB_RECURSE declarations RELATIVE ${MGFL_ROOT_DIR} CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/include/*_decl.hpp ${MGFL_ROOT_DIR}/policies/*_decl.hpp)
   list(SORT declarations)
   set(text "/// Written by CMake: the declaration of every original, for the override table.\n#pragma once\n\n")
   foreach(header IN LISTS declarations)

@@ -168,16 +168,16 @@ def environment(extra=None):
     }
 
 
-def command(arguments, ranks=1):
-    start = [*MPIEXEC, ranks] if ranks > 1 else []
+def command(arguments, ranks=1, launcher=None):
+    start = [*MPIEXEC, ranks] if (ranks > 1 if launcher is None else launcher) else []
     without = not arguments or arguments[0] == "overrides" or "--threads" in arguments
     threads = [] if without else ["--threads", 1]
     return [str(part) for part in [*start, PROGRAM, *arguments, *threads]]
 
 
-def run(*arguments, ranks=1, status=0, env=None, cwd=None, timeout=60):
+def run(*arguments, ranks=1, launcher=None, status=0, env=None, cwd=None, timeout=60):
     """Runs the program, on several ranks under the MPI launcher; status None takes any."""
-    words = command(arguments, ranks)
+    words = command(arguments, ranks, launcher)
     done = subprocess.run(
         words,
         stdin=subprocess.DEVNULL,

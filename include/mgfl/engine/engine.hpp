@@ -14,7 +14,9 @@
 #include "mgfl/base/function_ref.hpp"
 #include "mgfl/base/log.hpp"
 #include "mgfl/engine/batch.hpp"
+#include "mgfl/engine/engine_steps_decl.hpp"
 #include "mgfl/engine/loss.hpp"
+#include "mgfl/override/dispatch.hpp"
 #include "mgfl/override/environment.hpp"
 #include "mgfl/parallel/agreement.hpp"
 #include "mgfl/parallel/group_list.hpp"
@@ -44,16 +46,26 @@ struct EngineConfig {
   bool calculate_entropy = false;               // per-token entropy in outputs
 };
 
+static_assert(family_is_checked<targets::build_tf_config>);
+static_assert(family_is_checked<targets::build_megatron_module>);
+static_assert(family_is_checked<targets::maybe_enable_fused_kernels>);
+static_assert(family_is_checked<targets::build_optimizer>);
+static_assert(family_is_checked<targets::build_lr_scheduler>);
+
+/// One rank's engine; each step of initialize() is an overridable target.
 template <parallel::ParallelPolicy P, optimizer::OptimizerPolicy O, scheduler::SchedulerPolicy S,
           class Model = model::Decoder>
 class Engine {
  public:
   using communicator_type = typename P::communicator_type;
   using context_type = typename P::context_type;
+  using optimizer_policy = O;
   using precision = typename O::precision;
+  using group_list_type = parallel::GroupList<communicator_type>;
   using optimizer_type = typename O::template optimizer_type<communicator_type>;
   using scheduler_type = S;
   using scheduler_config_type = scheduler::config_of_t<S>;
+  static constexpr bool scheduler_builds_from_config = scheduler::BuildsFromConfig<S>;
   using model_type = Model;
   using bridge_type = typename Model::bridge_type;
   using LossClosure = function_ref<LossTerms(const LossInput&)>;
@@ -158,49 +170,22 @@ class Engine {
  private:
   using TokenWeightClosure = std::optional<function_ref<TokenWeights(const Batch&)>>;
 
-  void _build_tf_config() {
-    bridge_.emplace(model_config_.local_path.empty()
-                        ? bridge_type::from_config(model_config_.config_path)
-                        : bridge_type::from_hf_pretrained(model_config_.local_path));
-  }
+  template <class, class>
+  friend struct implementation;  // overrides of the steps see what the steps see
 
-  void _build_megatron_module() {
-    model_.emplace(bridge_->config());
-    buffer_.emplace(O::allocate_weights(model_->parameters(), precision::model_dtype));
-    if (model_config_.local_path.empty())
-      model_->initialize(model_config_.seed);
-    else
-      bridge_->load_weights(buffer_->params);
-  }
+  void _build_tf_config() { dispatch_family<targets::build_tf_config, Engine>(*this); }
+  void _build_megatron_module() { dispatch_family<targets::build_megatron_module, Engine>(*this); }
+  void _maybe_enable_fused_kernels() { dispatch_family<targets::maybe_enable_fused_kernels, Engine>(*this); }
+  void _build_optimizer() { dispatch_family<targets::build_optimizer, Engine>(*this); }
+  void _build_lr_scheduler() { dispatch_family<targets::build_lr_scheduler, Engine>(*this); }
 
-  /// Fused kernels were chosen when the library was built (MGFL_KERNELS). Where machines lack what these
-  /// need, the lowest such rank says so.
-  void _maybe_enable_fused_kernels() {
-    const std::string note = Model::enable_fused_kernels();
+  /// Prints a warning once, from the lowest rank whose `note` is not empty. Collective.
+  void warn_from_lowest_rank(const std::string& note) {
     auto& world = *context_.world;
-    auto lacking = zeros({1}, at::kInt).fill_(note.empty() ? 0 : world.size() - world.rank());
-    world.all_reduce(lacking, ReduceOp::max);
-    if (lacking.template item<int>() == world.size() - world.rank())
+    auto noted = zeros({1}, at::kInt).fill_(note.empty() ? 0 : world.size() - world.rank());
+    world.all_reduce(noted, ReduceOp::max);
+    if (noted.template item<int>() == world.size() - world.rank())
       log_warning(0, concat("rank ", world.rank(), ": ", note));
-  }
-
-  void _build_optimizer() {
-    O::allocate_training(*buffer_, precision::main_dtype);
-    if constexpr (precision::model_dtype != precision::main_dtype) {
-      // Main weights keep all bits of the file, not those that the model's dtype left over.
-      if (bridge_->has_weights()) bridge_->load_weights(typename O::main_params_type(*buffer_).params);
-    }
-    model_->allocate_grads(precision::main_dtype);
-    optimizer_.emplace(*buffer_, optimizer_config_,
-                       parallel::GroupList<communicator_type>{context_.model_parallel},
-                       context_.data_parallel);
-  }
-
-  void _build_lr_scheduler() {
-    if constexpr (scheduler::BuildsFromConfig<S>)
-      scheduler_.emplace(*optimizer_, scheduler_config_);
-    else
-      scheduler_.emplace(*optimizer_, scheduler_config_.max_steps, scheduler_config_.min_lr);
   }
 
   std::vector<MicroBatch> micro_batches(const Batch& batch) const {
@@ -345,7 +330,7 @@ class Engine {
     auto& grads = optimizer_->main_grads();
     context_.data_parallel->all_reduce(grads, ReduceOp::sum);
     // One pipeline stage holds both uses of a tied weight: there is no group to sum over.
-    model_->allreduce_embedding_grad(parallel::GroupList<communicator_type>{});
+    model_->allreduce_embedding_grad(group_list_type{});
     const double count = result.metrics.empty() ? 0.0 : result.metrics.front().count;
     empty_batch_ = !(count > 0);
     if (empty_batch_) {

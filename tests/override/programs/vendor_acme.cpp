@@ -1,5 +1,7 @@
-// A vendor outside the tree that falls back to musa: its class, musa's norm, default's method, each of its
-// three kinds.
+// A vendor outside the tree that falls back to musa: its class, kernel and engine step, musa's norm,
+// default's method.
+#include <optional>
+
 #include "policies/kernels/kernels.hpp"
 #include "policies/optimizer/clip_grads.hpp"
 #include "policies/optimizer/unscale_main_grads.hpp"
@@ -19,4 +21,21 @@ static_assert(std::is_same_v<active_vendor<targets::unscale_main_grads>, vendors
 static_assert(std::is_same_v<active_vendor<targets::swiglu>, vendors::acme>);
 static_assert(kernels::swiglu == &implementation<targets::swiglu, vendors::acme>::call);
 static_assert(std::is_same_v<active_vendor<targets::linear>, vendors::original>);
+
+// an engine of one's own: acme's step, built on the original's
+struct Scheduler {
+  explicit Scheduler(int& optimizer, int) : steps(&optimizer) {}
+  void step() { ++*steps; }
+  int* steps;
+};
+struct AnEngine {
+  static constexpr bool scheduler_builds_from_config = true;
+  std::optional<int> optimizer_;
+  int scheduler_config_;
+  std::optional<Scheduler> scheduler_;
+};
+static_assert(family_is_checked<targets::build_lr_scheduler>);
+static_assert(dispatch_family<targets::build_lr_scheduler, AnEngine> ==
+              &implementation<targets::build_lr_scheduler, vendors::acme>::call<AnEngine>);
+static_assert(std::is_same_v<active_vendor<targets::build_optimizer>, vendors::original>);
 }  // namespace mgfl

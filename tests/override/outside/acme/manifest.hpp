@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mgfl/override/target.hpp"
+#include "mgfl/override/targets/engine.hpp"
 #include "mgfl/override/targets/kernels.hpp"
 #include "mgfl/override/targets/optimizer.hpp"
 
@@ -18,7 +19,7 @@ struct acme {
 
 template <>
 struct manifest<vendors::acme> {
-  using overrides = list<targets::CosineAnnealingLR, targets::swiglu>;
+  using overrides = list<targets::CosineAnnealingLR, targets::swiglu, targets::build_lr_scheduler>;
 };
 
 }  // namespace mgfl

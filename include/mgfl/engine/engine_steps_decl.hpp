@@ -1,0 +1,99 @@
+/// The originals of the five steps in which Engine::initialize() builds an engine, in their order. A body is
+/// a template over the engine's type, sees what Engine's own methods see, and may call the original of its
+/// step. Python: verl/workers/engine/megatron/transformer_impl.py, MegatronEngine
+#pragma once
+
+#include "mgfl/override/target.hpp"
+#include "mgfl/override/targets/engine.hpp"
+
+namespace mgfl {
+
+/// Stands for every Engine where signatures are compared; nobody ever makes one.
+struct engine_archetype;
+
+/// Reads the model's configuration: from config.json alone, or from a Hugging Face folder with weights.
+template <>
+struct implementation<targets::build_tf_config, vendors::original> {
+  using self = engine_archetype;
+  using archetype = self;
+
+  template <class Self>
+  static void call(Self& engine) {
+    using Bridge = typename Self::bridge_type;
+    const auto& source = engine.model_config_;
+    engine.bridge_.emplace(source.local_path.empty() ? Bridge::from_config(source.config_path)
+                                                     : Bridge::from_hf_pretrained(source.local_path));
+  }
+};
+
+/// Allocates the model and gives its weights their values.
+template <>
+struct implementation<targets::build_megatron_module, vendors::original> {
+  using self = engine_archetype;
+  using archetype = self;
+
+  template <class Self>
+  static void call(Self& engine) {
+    engine.model_.emplace(engine.bridge_->config());
+    engine.buffer_.emplace(
+        Self::optimizer_policy::allocate_weights(engine.model_->parameters(), Self::precision::model_dtype));
+    if (engine.model_config_.local_path.empty())
+      engine.model_->initialize(engine.model_config_.seed);
+    else
+      engine.bridge_->load_weights(engine.buffer_->params);
+  }
+};
+
+/// Makes the kernels ready, which were chosen when the library was built (MGFL_KERNELS). Where machines lack
+/// what these need, the lowest such rank says so.
+template <>
+struct implementation<targets::maybe_enable_fused_kernels, vendors::original> {
+  using self = engine_archetype;
+  using archetype = self;
+
+  template <class Self>
+  static void call(Self& engine) {
+    engine.warn_from_lowest_rank(Self::model_type::enable_fused_kernels());
+  }
+};
+
+/// Allocates main weights, main gradients and the optimizer's state.
+template <>
+struct implementation<targets::build_optimizer, vendors::original> {
+  using self = engine_archetype;
+  using archetype = self;
+
+  template <class Self>
+  static void call(Self& engine) {
+    using Policy = typename Self::optimizer_policy;
+    using Precision = typename Self::precision;
+    using Groups = typename Self::group_list_type;
+    Policy::allocate_training(*engine.buffer_, Precision::main_dtype);
+    if constexpr (Precision::model_dtype != Precision::main_dtype) {
+      // Main weights keep all bits of the file, not those that the model's dtype left over.
+      if (engine.bridge_->has_weights())
+        engine.bridge_->load_weights(typename Policy::main_params_type(*engine.buffer_).params);
+    }
+    engine.model_->allocate_grads(Precision::main_dtype);
+    engine.optimizer_.emplace(*engine.buffer_, engine.optimizer_config_,
+                              Groups{engine.context_.model_parallel}, engine.context_.data_parallel);
+  }
+};
+
+/// Makes the schedule and writes its first learning rate into the optimizer's groups.
+template <>
+struct implementation<targets::build_lr_scheduler, vendors::original> {
+  using self = engine_archetype;
+  using archetype = self;
+
+  template <class Self>
+  static void call(Self& engine) {
+    if constexpr (Self::scheduler_builds_from_config)
+      engine.scheduler_.emplace(*engine.optimizer_, engine.scheduler_config_);
+    else
+      engine.scheduler_.emplace(*engine.optimizer_, engine.scheduler_config_.max_steps,
+                                engine.scheduler_config_.min_lr);
+  }
+};
+
+}  // namespace mgfl
