@@ -186,6 +186,22 @@ function(_mgfl_write_if_changed path text)
   endif()
 endfunction()
 
+# A hash of all that a vendor's folder brings to a build, as a C++ number; an edit there configures anew.
+function(_mgfl_hash_folder dir out)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${dir}/*.hpp" "${dir}/*.h" "${dir}/*.cpp" "${dir}/*.cu" "${dir}/*.cuh" "${dir}/*.cmake")
+  list(SORT files)
+  set(text "")
+  foreach(file IN LISTS files)
+    file(SHA256 "${file}" hash)
+    file(RELATIVE_PATH path "${dir}" "${file}")
+    string(APPEND text "${path} ${hash}\n")
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
+  string(SHA256 hash "${text}")
+  string(SUBSTRING ${hash} 0 16 hash)
+  set(${out} "0x${hash}" PARENT_SCOPE)
+endfunction()
+
 # mgfl_select_vendor(): reads the options, writes mgfl/generated/{selected_vendor,override_checks,originals}.hpp below MGFL_GENERATED_DIR, and
 # sets MGFL_PREFERRED_VENDOR, MGFL_KERNEL_SET, MGFL_VENDOR_CHAIN, MGFL_VENDOR_SOURCES and MGFL_VENDOR_SCRIPTS for the caller.
 function(mgfl_select_vendor)
@@ -209,6 +225,7 @@ function(mgfl_select_vendor)
   endforeach()
   set(override_headers "")
   set(override_checks "")
+  set(override_hashes "")
   set(sources "")
   set(scripts "")
   foreach(name IN LISTS chain)
@@ -219,6 +236,8 @@ function(mgfl_select_vendor)
       string(APPEND override_headers "${line}")
     endforeach()
     string(APPEND override_checks "${asserts}")
+    _mgfl_hash_folder("${mgfl_dir_${name}}" hash)
+    list(APPEND override_hashes "${hash}")
     file(GLOB_RECURSE found CONFIGURE_DEPENDS "${mgfl_dir_${name}}/*.cpp")
     list(APPEND sources ${found})
     file(GLOB found CONFIGURE_DEPENDS "${mgfl_dir_${name}}/*.cmake")
@@ -254,11 +273,15 @@ function(mgfl_select_vendor)
     "${override_headers}")
   _mgfl_write_if_changed("${MGFL_GENERATED_DIR}/mgfl/generated/selected_vendor.hpp" "${text}")
 
+  list(JOIN override_hashes ", " override_hashes)
   string(CONCAT text
-    "/// Written by CMake: what the override table asks of each override, in sentences that name vendor, target and file.\n"
+    "/// Written by CMake: what the override table asks of each override, in sentences that name vendor, target and file; and a hash\n"
+    "/// of the files of each vendor of the chain.\n"
     "#pragma once\n\n"
+    "#include <cstdint>\n\n"
     "#include \"mgfl/override/dispatch.hpp\"\n"
     "#include <mgfl/generated/originals.hpp>\n\n"
+    "namespace mgfl::detail {\ninline constexpr std::uint64_t folder_hashes[] = {${override_hashes}};\n}  // namespace mgfl::detail\n\n"
     "${override_checks}")
   _mgfl_write_if_changed("${MGFL_GENERATED_DIR}/mgfl/generated/override_checks.hpp" "${text}")
 

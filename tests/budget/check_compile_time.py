@@ -101,7 +101,8 @@ def main():
     write(scratch / "originals.hpp", originals_header())
     write(scratch / "mgfl/override/targets/all.hpp", all_header(root))
     write(scratch / "mgfl/generated/selected_vendor.hpp", vendor_header())
-    write(scratch / "mgfl/generated/override_checks.hpp", "#pragma once\n")
+    write(scratch / "mgfl/generated/override_checks.hpp",
+          "#pragma once\n#include <cstdint>\nnamespace mgfl::detail {\ninline constexpr std::uint64_t folder_hashes[] = {1};\n}\n")
     empty, many = write(scratch / "empty.cpp", "int main() {}\n"), write(scratch / "many.cpp", caller())
     units = {"a caller": (many, CALLER_LIMIT), "the override table": (root / "include/mgfl/override/table.cpp", TABLE_LIMIT)}
 

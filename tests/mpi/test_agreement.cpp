@@ -34,9 +34,9 @@ TEST_CASE("the ranks that differ are named, on every rank, with both builds") {
         concat(
             "the ranks of this job were built with different overrides:\n  ",
             world.size() == 2 ? "rank 0" : "ranks 0, 2",
-            ": vendor 'default', kernels 'aten', manifests 1\n  ",
+            ": vendor 'default', kernels 'aten', files 1\n  ",
             world.size() == 2 ? "rank 1" : "ranks 1, 3",
-            ": vendor 'musa', kernels 'aten', manifests abcdef0123456789\n"
+            ": vendor 'musa', kernels 'aten', files abcdef0123456789\n"
             "  Start every rank from one build; `mgfl overrides` of each program prints what it overrides."));
 }
 

@@ -158,8 +158,7 @@ template <class T, class V>
 using next_vendor = typename detail::vendor_after<T, V>::type;
 
 /// The body of the next vendor in V's chain, for the .cpp of V's override: what V does not cover (e.g.
-/// tensors in host memory, for a chip) is handed on here, so that the machine's kernel set keeps its turn. A
-/// class or family uses `implementation<T, next_vendor<T, V>>`.
+/// tensors in host memory, for a chip) is handed on here, so that the machine's kernel set keeps its turn.
 template <class T, class V>
 inline constexpr auto dispatch_next = detail::function_body<T, next_vendor<T, V>>::call;
 

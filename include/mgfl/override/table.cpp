@@ -145,6 +145,7 @@ std::uint64_t override_hash() {
     for (const auto& row : constant_rows)
       if (row.offered[static_cast<std::size_t>(candidate)]) text += concat(" ", row.path);
   }
+  for (const std::uint64_t hash : detail::folder_hashes) text += concat(" ", hash);
   return fnv1a(text);
 }
 
@@ -160,7 +161,8 @@ std::string override_report() {
   };
   std::string report =
       concat("mgfl: built for vendor '", vendors::preferred::name, "' (known: ", join(names(known_vendors)),
-             "), kernels '", kernel_set_name, "' (known: ", join(kernel_set_names()), ")\n");
+             "), kernels '", kernel_set_name, "' (known: ", join(kernel_set_names()),
+             "), asked in the order ", join(names(hana_of<vendors::chain>), " -> "), " -> original\n");
   for (const auto& r : rows) {
     std::string line = concat("  ", padded(r.key, key_width), "  ", padded(to_string(r.kind), 8), "  ",
                               padded(r.vendor, vendor_width));

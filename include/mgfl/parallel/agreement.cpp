@@ -47,7 +47,7 @@ std::string disagreement(const Tensor& hashes, const Tensor& texts) {
   for (const auto& [hash, ranks] : builds) {
     const char* summary = bytes + ranks.front() * text_length;
     text += concat("\n  rank", ranks.size() > 1 ? "s " : " ", some_of(ranks, 16), ": ",
-                   std::string_view(summary, strnlen(summary, text_length)), ", manifests ", std::hex,
+                   std::string_view(summary, strnlen(summary, text_length)), ", files ", std::hex,
                    static_cast<std::uint64_t>(hash));
   }
   return text +

@@ -30,8 +30,8 @@ std::string disagreement(const Tensor& hashes, const Tensor& texts);
 }  // namespace detail
 
 /// UserError with one text on every rank, which names the ranks of each build, unless all ranks of `world`
-/// have the same overrides: vendor, chain and manifests. Collective: one all-reduce where they agree. `hash`
-/// and `summary` describe this rank's build.
+/// have the same overrides: vendor, chain, manifests and files. Collective: one all-reduce where they agree.
+/// `hash` and `summary` describe this rank's build.
 template <Communicator C>
 void check_same_overrides(C& world, std::uint64_t hash = override_hash(),
                           std::string_view summary = override_summary()) {

@@ -2,13 +2,14 @@
 
 #include <cmath>
 
+#include "mgfl/override/dispatch.hpp"
 #include "mgfl/tensor/lean.hpp"
 
 namespace mgfl {
 
 void implementation<targets::swiglu, vendors::acme>::call(const Tensor& gate_up, Tensor& activated) {
-  if (gate_up.scalar_type() != at::kFloat)
-    return implementation<targets::swiglu, vendors::original>::call(gate_up, activated);
+  if (gate_up.scalar_type() != at::kFloat)  // the next in the chain: the host's kernel set, the original
+    return dispatch_next<targets::swiglu, vendors::acme>(gate_up, activated);
   const std::int64_t tokens = gate_up.size(0), ffn = gate_up.size(1) / 2;
   const float* gate = gate_up.const_data_ptr<float>();
   float* out = activated.mutable_data_ptr<float>();

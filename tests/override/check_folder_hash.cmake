@@ -1,0 +1,25 @@
+cmake_minimum_required(VERSION 3.25)
+# What ranks compare holds the files of each vendor: equal for equal folders wherever they lie, another for another body.
+file(REMOVE_RECURSE ${BINARY})
+foreach(copy IN ITEMS first same other)
+  file(COPY ${ROOT}/tests/override/outside/acme DESTINATION ${BINARY}/${copy})
+endforeach()
+file(APPEND ${BINARY}/other/acme/scheduler/constant_lr.hpp "// another body\n")
+foreach(copy IN ITEMS first same other)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=MG_FL_PREFER ${CMAKE_COMMAND} -S ${ROOT}/tests/override/choice
+    -B ${BINARY}/${copy}/build -DMGFL_ROOT=${ROOT} -DMG_FL_PREFER=acme -DMGFL_VENDOR_DIRS=${BINARY}/${copy}/acme -DMGFL_KERNELS=aten
+    RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE errors)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "configuration failed: ${errors}")
+  endif()
+  file(STRINGS ${BINARY}/${copy}/build/generated/mgfl/generated/override_checks.hpp line REGEX "folder_hashes")
+  string(REGEX MATCHALL "0x[0-9a-f]+" ${copy} "${line}")
+endforeach()
+list(LENGTH first vendors)  # acme, musa, default
+list(GET first 0 acme_first)
+list(GET other 0 acme_other)
+list(SUBLIST first 1 2 rest_first)
+list(SUBLIST other 1 2 rest_other)
+if(NOT vendors EQUAL 3 OR NOT first STREQUAL same OR acme_first STREQUAL acme_other OR NOT rest_first STREQUAL rest_other)
+  message(FATAL_ERROR "hashes of the chain: first ${first}, the same folder ${same}, another body ${other}")
+endif()
