@@ -174,29 +174,35 @@ void balance(Bins& bins, const std::vector<Item>& items, std::int64_t max_tokens
   }
 }
 
-/// As many bins as the ranks need together, in the fewest per rank that a packing was found for.
+/// As many bins as the ranks need together: the fewest per rank that a packing was found for, or the number
+/// asked for where that is more.
 Bins packed_bins(const std::vector<Item>& items, const TokenBudget& budget) {
-  const auto per_rank = [&](std::int64_t bins) {
-    const auto least = std::max((bins + budget.data_parallel_size - 1) / budget.data_parallel_size,
-                                std::max<std::int64_t>(budget.min_micro_batches, 1));
-    return (least + budget.multiple_of - 1) / budget.multiple_of * budget.multiple_of;
+  const auto round_up = [](std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; };
+  const auto unit = budget.data_parallel_size * budget.multiple_of;
+  const auto bins_for = [&](std::int64_t bins) {
+    return static_cast<std::size_t>(round_up(std::max<std::int64_t>(bins, 1), unit));
   };
   std::int64_t tokens = 0;
   for (const auto& item : items) tokens += item.tokens;
   auto fewest = fewest_bins(items, budget.max_tokens);
-  const auto enough = per_rank(static_cast<std::int64_t>(fewest.size()));
-  for (auto count = per_rank((tokens + budget.max_tokens - 1) / budget.max_tokens);;
-       count += budget.multiple_of) {
-    auto bins =
-        cheapest_first(items, budget.max_tokens, static_cast<std::size_t>(count * budget.data_parallel_size));
-    if (bins.empty() && count == enough) {
-      bins = std::move(fewest);
-      bins.resize(static_cast<std::size_t>(count * budget.data_parallel_size));
-    }
-    if (bins.empty()) continue;
-    balance(bins, items, budget.max_tokens);
-    return bins;
+  const auto enough = bins_for(static_cast<std::int64_t>(fewest.size()));
+  auto count = bins_for(round_up(tokens, budget.max_tokens) / budget.max_tokens);
+  auto bins = cheapest_first(items, budget.max_tokens, count);
+  while (bins.empty() && count < enough)
+    bins = cheapest_first(items, budget.max_tokens, count += static_cast<std::size_t>(unit));
+  if (bins.empty()) bins = std::move(fewest);
+
+  // The ranks agree on a number, so a rank must be able to have it, even where dealing to more bins finds no
+  // room.
+  const auto asked = bins_for(budget.min_micro_batches * budget.data_parallel_size);
+  if (asked > count) {
+    count = asked;
+    if (auto spread = cheapest_first(items, budget.max_tokens, count); !spread.empty())
+      bins = std::move(spread);
   }
+  bins.resize(count);
+  balance(bins, items, budget.max_tokens);
+  return bins;
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ using MicroBatchIndices = std::vector<std::vector<std::int64_t>>;
 
 /// Deals sequences of the given lengths to micro-batches: element r belongs to rank r. The same input gives
 /// the same result on every rank; micro-batches of one place cost alike on all ranks, and the cheapest stand
-/// at both ends, where a pipeline waits. There are as few per rank as a packing by falling length finds,
-/// rounded up to `multiple_of`.
+/// at both ends, where a pipeline waits. There are as few per rank as a packing by falling length finds, or
+/// min_micro_batches where that is more, rounded up to `multiple_of`.
 ///
 /// `groups`: a number for each sequence, or nothing; sequences of one number share a micro-batch.
 ///

@@ -42,13 +42,16 @@ TEST_CASE("every estimator gives verl's advantages and returns, at every positio
   for (const char* file : {"rl.json", "rl_observations.json"}) {
     const VerlFixture verl(file);
     for (const auto& rows : {verl.padded(), verl.unpadded()}) {
-      for (const auto& [name, got] : all_estimators(verl, rows)) {
+      for (const auto& estimator : all_estimators(verl, rows)) {
+        const auto& name = estimator.first;
+        const auto& got = estimator.second;
         CAPTURE(file);
         CAPTURE(name);
-        for (const auto& [key, expected] : verl.data.at(name).items()) {
+        for (const auto& entry : verl.data.at(name).items()) {
+          const auto& key = entry.key();
           CAPTURE(key);
-          CHECK(largest_difference(key == "returns" ? got.returns : got.advantages, rows.pack(expected)) <
-                verl_bound);
+          CHECK(largest_difference(key == "returns" ? got.returns : got.advantages,
+                                   rows.pack(entry.value())) < verl_bound);
         }
       }
     }

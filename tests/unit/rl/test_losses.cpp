@@ -188,12 +188,13 @@ TEST_CASE("value losses, their gradients and clip fractions are verl's") {
 TEST_CASE("KL estimates are verl's") {
   for (const char* file : {"rl.json", "rl_observations.json"}) {
     const VerlFixture verl(file);
-    for (const auto& [name, expected] : verl.data["kl_penalty"].items()) {
+    for (const auto& entry : verl.data["kl_penalty"].items()) {
+      const auto& name = entry.key();
       CAPTURE(name);
       const auto rows = verl.padded();
       CHECK(largest_difference(kl_penalty(verl.input(rows, "log_prob"), verl.input(rows, "ref_log_prob"),
                                           kl_penalty_named(name)),
-                               rows.pack(expected)) < verl_bound);
+                               rows.pack(entry.value())) < verl_bound);
     }
   }
 }
@@ -205,10 +206,11 @@ TEST_CASE("aggregated losses are verl's, of one batch and of a share of a larger
     const auto tokens = response_tokens(verl.input(rows, "response_mask"), rows.cu_seqlens());
     const auto loss = tokens.select(verl.input(rows, "advantages"), "advantages");
     const auto& global = verl.data["agg_loss_global"];
-    for (const auto& [name, expected] : verl.data["agg_loss"].items()) {
+    for (const auto& entry : verl.data["agg_loss"].items()) {
+      const auto& name = entry.key();
       CAPTURE(name);
       const auto got = agg_loss(loss, tokens, aggregation_of(name, verl.time()));
-      CHECK(std::abs(got.sum.item<double>() / got.count - expected.get<double>()) < verl_bound);
+      CHECK(std::abs(got.sum.item<double>() / got.count - entry.value().get<double>()) < verl_bound);
       // verl multiplies by dp_size because its gradients are averaged over ranks afterwards.
       const double count = global[name == "token-mean" ? "batch_num_tokens" : "global_batch_size"];
       CHECK(std::abs(got.sum.item<double>() / count * global["dp_size"].get<double>() -
