@@ -107,7 +107,14 @@ MISTAKES = {
         "mgfl: vendor 'acme' falls back to 'defualt', which is no vendor of this build.", "Known vendors: default, acme"),
     "no_fallback": (
         [("manifest.hpp", "using fallback = default_;", "")], "configure",
-        "mgfl: {dir}/manifest.hpp names no fallback.", "Write `using fallback = default_;`"),
+        "mgfl: {dir}/manifest.hpp names no fallback.", "Write `using fallback = default_;` on one line"),
+    "wrapped_fallback": (
+        [("manifest.hpp", "using fallback = default_;", "using fallback =\n      default_;")], "configure",
+        "mgfl: {dir}/manifest.hpp names no fallback.", "Write `using fallback = default_;` on one line"),
+    "fallback_without_underscore": (
+        [("manifest.hpp", "fallback = default_;", "fallback = default;")], "configure",
+        "mgfl: {dir}/manifest.hpp says `using fallback = default;`, and vendor default's tag is default_.",
+        "Write `using fallback = default_;`."),
 }
 
 GUARDED = "#ifndef ACME_SWIGLU_HPP\n#define ACME_SWIGLU_HPP\n"
