@@ -11,6 +11,18 @@ set(MGFL_VENDOR_DIRS "" CACHE STRING "Folders of vendors outside vendors/, each 
 set(MGFL_KERNELS "auto" CACHE STRING "Kernel set at the end of every chain: auto, aten, or a folder such as x86 or cuda")
 set_property(CACHE MGFL_KERNELS PROPERTY STRINGS auto aten x86 cuda)
 
+# Words that cannot name a vendor's tag: the core's own names, C++'s words, and macros of its headers.
+set(_mgfl_taken_names
+  original aten auto preferred kernel_set known known_kernel_sets chain default_ list manifest implementation fallback name
+  mgfl std targets vendors
+  alignas alignof and and_eq asm bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
+  co_yield compl concept const const_cast consteval constexpr constinit continue decltype delete do double dynamic_cast else
+  enum explicit export extern false final float for friend goto if import inline int long module mutable namespace new
+  noexcept not not_eq nullptr operator or or_eq override private protected public register reinterpret_cast requires return
+  short signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid
+  typename typeof union unsigned using virtual void volatile wchar_t while xor xor_eq
+  errno i386 linux stderr stdin stdout unix)
+
 # strips and lower-cases a name, as the program does with the environment variable
 function(_mgfl_plain_name text out)
   string(STRIP "${text}" text)
@@ -32,13 +44,18 @@ function(_mgfl_read_fallback manifest out)
   foreach(line IN LISTS lines)
     string(REGEX REPLACE "//.*" "" line "${line}")
     if(line MATCHES "using[ \t]+fallback[ \t]*=[ \t]*(mgfl::)?(vendors::)?([A-Za-z0-9_]+)[ \t]*;")
-      string(REGEX REPLACE "^default_$" "default" found "${CMAKE_MATCH_3}")
+      set(found "${CMAKE_MATCH_3}")
+      if(found STREQUAL "default")
+        message(FATAL_ERROR "mgfl: ${manifest} says `using fallback = default;`, and vendor default's tag is default_.\n"
+          "  Write `using fallback = default_;`.")
+      endif()
+      string(REGEX REPLACE "^default_$" "default" found "${found}")
       set(${out} ${found} PARENT_SCOPE)
       return()
     endif()
   endforeach()
   message(FATAL_ERROR "mgfl: ${manifest} names no fallback.\n"
-    "  Write `using fallback = default_;` in the vendor's tag (`original` for a kernel set).")
+    "  Write `using fallback = default_;` on one line in the vendor's tag (`original` for a kernel set).")
 endfunction()
 
 # Finds every vendor; sets in the caller's scope: mgfl_vendors (vendors one can prefer), mgfl_kernel_sets, and for each of
@@ -49,7 +66,7 @@ macro(_mgfl_find_vendors)
     get_filename_component(_dir "${_dir}" ABSOLUTE BASE_DIR ${MGFL_ROOT_DIR})
     if(NOT EXISTS "${_dir}/manifest.hpp")
       message(FATAL_ERROR "mgfl: MGFL_VENDOR_DIRS names '${_dir}', which holds no manifest.hpp.\n"
-        "  Name the vendor's own folder, e.g. -DMGFL_VENDOR_DIRS=/opt/acme/mgfl/vendors/acme")
+        "  Name the vendor's own folder, e.g. -DMGFL_VENDOR_DIRS=/opt/acme/mgfl/vendors/acme; folders are separated by `;`, in quotes.")
     endif()
     list(APPEND _manifests "${_dir}/manifest.hpp")
   endforeach()
@@ -59,9 +76,9 @@ macro(_mgfl_find_vendors)
   foreach(_manifest IN LISTS _manifests)
     get_filename_component(_dir "${_manifest}" DIRECTORY)
     get_filename_component(_name "${_dir}" NAME)
-    if(NOT _name MATCHES "^[a-z][a-z0-9_]*$" OR _name MATCHES "^(original|aten|auto|preferred|kernel_set|known|known_kernel_sets|chain)$")
+    if(NOT _name MATCHES "^[a-z][a-z0-9_]*$" OR _name IN_LIST _mgfl_taken_names)
       message(FATAL_ERROR "mgfl: '${_name}' cannot name a vendor (${_dir}).\n"
-        "  The folder's name becomes a C++ tag: lower-case letters, digits and _, and none of the core's own names.")
+        "  The folder's name becomes a C++ tag: lower-case letters, digits and _, no word of C++ and none of the core's own names.")
     endif()
     if(DEFINED mgfl_dir_${_name})
       message(FATAL_ERROR "mgfl: two folders are named vendor '${_name}': ${mgfl_dir_${_name}} and ${_dir}.\n  Rename one.")
@@ -85,21 +102,25 @@ macro(_mgfl_find_vendors)
   list(PREPEND mgfl_vendors default)
 endmacro()
 
-# The preferred vendor's name, after every check.
+# The preferred vendor's name, after every check. A refused value leaves the cache, so that the next configuration may do
+# without it.
 function(_mgfl_read_preference out)
-  _mgfl_plain_name("${MG_FL_PREFER}" preferred)
+  set(given "${MG_FL_PREFER}")
+  _mgfl_plain_name("${given}" preferred)
   _mgfl_plain_name("$ENV{MG_FL_PREFER}" environment)
   if(preferred STREQUAL "")
     set(preferred default)
   endif()
   list(JOIN mgfl_vendors ", " known)
   if(preferred IN_LIST mgfl_kernel_sets)
-    message(FATAL_ERROR "mgfl: MG_FL_PREFER='${MG_FL_PREFER}' names a kernel set, not a vendor.\n"
+    unset(MG_FL_PREFER CACHE)
+    message(FATAL_ERROR "mgfl: MG_FL_PREFER='${given}' names a kernel set, not a vendor.\n"
       "  Known vendors: ${known}\n"
       "  Choose a kernel set with -DMGFL_KERNELS=${preferred}; a vendor's manifest says `using fallback = default_;`.")
   endif()
   if(NOT preferred IN_LIST mgfl_vendors)
-    message(FATAL_ERROR "mgfl: MG_FL_PREFER='${MG_FL_PREFER}' names no vendor.\n"
+    unset(MG_FL_PREFER CACHE)
+    message(FATAL_ERROR "mgfl: MG_FL_PREFER='${given}' names no vendor.\n"
       "  Known vendors: ${known}\n"
       "  To add one that lives elsewhere: -DMGFL_VENDOR_DIRS=/path/to/${preferred}")
   endif()
@@ -111,9 +132,10 @@ function(_mgfl_read_preference out)
   set(${out} ${preferred} PARENT_SCOPE)
 endfunction()
 
-# The kernel set's name (a folder), or `original` where ATen's kernels are all there is.
+# The kernel set's name (a folder), or `original` where ATen's kernels are all there is. A refused value leaves the cache.
 function(_mgfl_read_kernels out)
-  _mgfl_plain_name("${MGFL_KERNELS}" kernels)
+  set(given "${MGFL_KERNELS}")
+  _mgfl_plain_name("${given}" kernels)
   set(x86_machine OFF)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
     set(x86_machine ON)
@@ -127,11 +149,18 @@ function(_mgfl_read_kernels out)
   list(JOIN mgfl_kernel_sets ", " known)
   if(kernels STREQUAL "aten")
     set(kernels original)
+  elseif(kernels IN_LIST mgfl_vendors)
+    unset(MGFL_KERNELS CACHE)
+    message(FATAL_ERROR "mgfl: MGFL_KERNELS='${given}' names a vendor, not a kernel set.\n"
+      "  Known kernel sets: auto, aten, ${known}\n"
+      "  Choose a vendor with -DMG_FL_PREFER=${kernels}; a kernel set's manifest says `using fallback = original;`.")
   elseif(NOT kernels IN_LIST mgfl_kernel_sets)
-    message(FATAL_ERROR "mgfl: MGFL_KERNELS='${MGFL_KERNELS}' names no kernel set.\n"
+    unset(MGFL_KERNELS CACHE)
+    message(FATAL_ERROR "mgfl: MGFL_KERNELS='${given}' names no kernel set.\n"
       "  Known kernel sets: auto, aten, ${known}\n"
       "  To add one that lives elsewhere: -DMGFL_VENDOR_DIRS=/path/to/${kernels} (its manifest says `using fallback = original;`)")
   elseif(kernels STREQUAL "x86" AND NOT x86_machine)
+    unset(MGFL_KERNELS CACHE)
     message(FATAL_ERROR "mgfl: MGFL_KERNELS=x86, but this build is for '${CMAKE_SYSTEM_PROCESSOR}'.\n"
       "  Use -DMGFL_KERNELS=auto or -DMGFL_KERNELS=aten.")
   endif()
@@ -231,6 +260,7 @@ function(mgfl_select_vendor)
   foreach(name IN LISTS chain)
     _mgfl_vendor_tag(${name} tag)
     _mgfl_check_overrides(${name} ${tag} "${mgfl_dir_${name}}" "${mgfl_listed_${name}}" ${mgfl_understood_${name}} headers asserts)
+    _mgfl_check_sources(${name} "${mgfl_dir_${name}}")
     foreach(header IN LISTS headers)
       _mgfl_include_line("${header}" line)
       string(APPEND override_headers "${line}")

@@ -24,6 +24,13 @@ if(NOT CHAIN)
   if(status EQUAL 0)
     message(FATAL_ERROR "this configuration must fail, but it passed:\n${output}")
   endif()
+  if(FORGOTTEN)  # the refused value is not kept
+    execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=MG_FL_PREFER ${CMAKE_COMMAND} -S ${ROOT}/tests/override/choice -B ${BINARY}
+      RESULT_VARIABLE status ERROR_VARIABLE errors OUTPUT_QUIET)
+    if(NOT status EQUAL 0)
+      message(FATAL_ERROR "without the refused value this must pass, but: ${errors}")
+    endif()
+  endif()
   return()
 endif()
 if(NOT status EQUAL 0)

@@ -77,7 +77,38 @@ MISTAKES = {
         "see `constructor` in policies/scheduler/cosine_annealing_lr_decl.hpp"),
     "no_type": (
         [(LR, "using type = acme::WarmupLR", "using Type = acme::WarmupLR")], "compile",
-        "targets::CosineAnnealingLR in {dir}/scheduler/warmup_lr.hpp: its `type` must be a class", "derive publicly"),
+        "targets::CosineAnnealingLR in {dir}/scheduler/warmup_lr.hpp: its implementation must name its class;",
+        "write `using type = YourClass;`"),
+    "callers_header": (
+        [(SWIGLU, "kernels_decl.hpp", "kernels.hpp")], "configure",
+        "mgfl: vendor 'acme': {dir}/kernels/swiglu.hpp includes policies/kernels/kernels.hpp, the callers' header, which asks for the "
+        "choice that this override is a part of.", "Include policies/kernels/kernels_decl.hpp."),
+    "callers_header_in_angles": (
+        [("optimizer/unscale_main_grads.hpp", '"policies/optimizer/unscale_main_grads_decl.hpp"',
+          "<policies/optimizer/unscale_main_grads.hpp>")], "configure",
+        "includes policies/optimizer/unscale_main_grads.hpp, the callers' header", "Include policies/optimizer/unscale_main_grads_decl.hpp."),
+    "callers_header_through_a_private_one": (
+        [(SWIGLU, '#include "../manifest.hpp"', '#include "../common.hpp"'),
+         ("common.hpp", None, '#pragma once\n#include "manifest.hpp"\n#include "mgfl/engine/engine.hpp"\n#ifdef ACME\n#endif\n')],
+        "configure", "mgfl: vendor 'acme': {dir}/common.hpp includes mgfl/engine/engine.hpp, the callers' header",
+        "Include the original's *_decl.hpp here, and this header in the .cpp that needs it."),
+    "dispatch_in_the_manifest": (
+        [("manifest.hpp", "mgfl/override/target.hpp", "mgfl/override/dispatch.hpp")], "configure",
+        "mgfl: vendor 'acme': {dir}/manifest.hpp includes mgfl/override/dispatch.hpp, the callers' header",
+        "Include the original's *_decl.hpp here"),
+    "source_of_another_ending": (
+        [("kernels/swiglu.cpp", None, None), ("kernels/swiglu.cc", None, '#include "swiglu.hpp"\n')], "configure",
+        "mgfl: vendor 'acme': {dir}/kernels/swiglu.cc is not compiled: a vendor's sources end in .cpp.",
+        "Rename it, or add it to the target mgfl in a .cmake file of the folder."),
+    "header_of_another_ending": (
+        [(SWIGLU, None, None), ("kernels/swiglu.h", None, "#pragma once\ntemplate <>\n" + SPECIALIZATION + "};\n"),
+         ("kernels/swiglu.cpp", "swiglu.hpp", "swiglu.h")], "configure",
+        "lists targets::swiglu, but no header of {dir} specializes it.",
+        "{dir}/kernels/swiglu.h specializes it, and the build reads headers that end in .hpp: rename it to .hpp."),
+    "forgotten_comma": (
+        [("manifest.hpp", "targets::CosineAnnealingLR, targets::swiglu", "targets::CosineAnnealingLR\n    targets::swiglu")], "configure",
+        "mgfl: vendor 'acme': {dir}/manifest.hpp lists targets::CosineAnnealingLR and targets::swiglu with no comma between.",
+        "Write `targets::CosineAnnealingLR, targets::swiglu`."),
     "not_listed": (
         [("manifest.hpp", ", targets::swiglu>", ">")], "configure",
         "mgfl: vendor 'acme': {dir}/kernels/swiglu.hpp overrides targets::swiglu, but {dir}/manifest.hpp does not list it, so that it",
@@ -107,7 +138,14 @@ MISTAKES = {
         "mgfl: vendor 'acme' falls back to 'defualt', which is no vendor of this build.", "Known vendors: default, acme"),
     "no_fallback": (
         [("manifest.hpp", "using fallback = default_;", "")], "configure",
-        "mgfl: {dir}/manifest.hpp names no fallback.", "Write `using fallback = default_;`"),
+        "mgfl: {dir}/manifest.hpp names no fallback.", "Write `using fallback = default_;` on one line"),
+    "wrapped_fallback": (
+        [("manifest.hpp", "using fallback = default_;", "using fallback =\n      default_;")], "configure",
+        "mgfl: {dir}/manifest.hpp names no fallback.", "Write `using fallback = default_;` on one line"),
+    "fallback_without_underscore": (
+        [("manifest.hpp", "fallback = default_;", "fallback = default;")], "configure",
+        "mgfl: {dir}/manifest.hpp says `using fallback = default;`, and vendor default's tag is default_.",
+        "Write `using fallback = default_;`."),
 }
 
 GUARDED = "#ifndef ACME_SWIGLU_HPP\n#define ACME_SWIGLU_HPP\n"
@@ -142,6 +180,12 @@ LEGAL = {
     "declared_before": [(SWIGLU, "template <>\n", "template <>\nstruct implementation<targets::swiglu, vendors::acme>;\ntemplate <>\n")],
     "friend_elsewhere": [("private.hpp", None, "/// Private.\n#pragma once\n#error \"private headers are not included\"\n"
                                                "class Heap { friend struct mgfl::implementation<targets::linear, vendors::acme>; };\n")],
+    "callers_header_unused": [  # by what dispatch.hpp includes
+        (SWIGLU, "#pragma once", '#pragma once\n// #include "policies/kernels/kernels.hpp"\n#if 0\n#include "mgfl/override/dispatch.hpp"\n#endif'),
+        ("private.hpp", None, '#pragma once\n#include "policies/kernels/kernels.hpp"\n'),
+        ("kernels/swiglu.cpp", '#include "swiglu.hpp"', '#include "swiglu.hpp"\n#include "policies/kernels/kernels.hpp"\n')],
+    "compiled_by_its_script": [("more.cc", None, "int acme_more;\n"),
+                               ("more.cmake", None, "target_sources(mgfl PRIVATE ${CMAKE_CURRENT_LIST_DIR}/more.cc)\n")],
     "specialized_in_a_h": [  # which another override header includes
         (SWIGLU, None, None), ("training/initialize.hpp", "namespace mgfl {\n", 'namespace mgfl {\n#include "../kernels/body.h"\n'),
         ("kernels/body.h", None, "template <>\n" + SPECIALIZATION + " static void call(const Tensor&, Tensor&); };\n")],

@@ -27,6 +27,12 @@ consteval bool call_fits() {
   }
 }
 
+/// V's implementation has a `type`; true for functions and methods.
+template <class T, class V>
+consteval bool class_is_named() {
+  return !IsClass<implementation<T, vendors::original>> || IsClass<implementation<T, V>>;
+}
+
 /// V's `type` is a class that inherits from the original; true for functions and methods.
 template <class T, class V>
 consteval bool class_inherits() {
