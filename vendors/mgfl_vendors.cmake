@@ -102,8 +102,8 @@ macro(_mgfl_find_vendors)
   list(PREPEND mgfl_vendors default)
 endmacro()
 
-# The preferred vendor's name, after every check. A refused value leaves the cache, so that the next configuration may do
-# without it.
+# The preferred vendor's name, after every check. A refused value that came from the environment leaves the cache, so that the next
+# configuration may do without it; what was given with -D stays, as always.
 function(_mgfl_read_preference out)
   set(given "${MG_FL_PREFER}")
   _mgfl_plain_name("${given}" preferred)
@@ -112,14 +112,15 @@ function(_mgfl_read_preference out)
     set(preferred default)
   endif()
   list(JOIN mgfl_vendors ", " known)
-  if(preferred IN_LIST mgfl_kernel_sets)
+  if(NOT preferred IN_LIST mgfl_vendors AND environment STREQUAL preferred)
     unset(MG_FL_PREFER CACHE)
+  endif()
+  if(preferred IN_LIST mgfl_kernel_sets)
     message(FATAL_ERROR "mgfl: MG_FL_PREFER='${given}' names a kernel set, not a vendor.\n"
       "  Known vendors: ${known}\n"
       "  Choose a kernel set with -DMGFL_KERNELS=${preferred}; a vendor's manifest says `using fallback = default_;`.")
   endif()
   if(NOT preferred IN_LIST mgfl_vendors)
-    unset(MG_FL_PREFER CACHE)
     message(FATAL_ERROR "mgfl: MG_FL_PREFER='${given}' names no vendor.\n"
       "  Known vendors: ${known}\n"
       "  To add one that lives elsewhere: -DMGFL_VENDOR_DIRS=/path/to/${preferred}")
@@ -132,7 +133,7 @@ function(_mgfl_read_preference out)
   set(${out} ${preferred} PARENT_SCOPE)
 endfunction()
 
-# The kernel set's name (a folder), or `original` where ATen's kernels are all there is. A refused value leaves the cache.
+# The kernel set's name (a folder), or `original` where ATen's kernels are all there is.
 function(_mgfl_read_kernels out)
   set(given "${MGFL_KERNELS}")
   _mgfl_plain_name("${given}" kernels)
@@ -150,17 +151,14 @@ function(_mgfl_read_kernels out)
   if(kernels STREQUAL "aten")
     set(kernels original)
   elseif(kernels IN_LIST mgfl_vendors)
-    unset(MGFL_KERNELS CACHE)
     message(FATAL_ERROR "mgfl: MGFL_KERNELS='${given}' names a vendor, not a kernel set.\n"
       "  Known kernel sets: auto, aten, ${known}\n"
       "  Choose a vendor with -DMG_FL_PREFER=${kernels}; a kernel set's manifest says `using fallback = original;`.")
   elseif(NOT kernels IN_LIST mgfl_kernel_sets)
-    unset(MGFL_KERNELS CACHE)
     message(FATAL_ERROR "mgfl: MGFL_KERNELS='${given}' names no kernel set.\n"
       "  Known kernel sets: auto, aten, ${known}\n"
       "  To add one that lives elsewhere: -DMGFL_VENDOR_DIRS=/path/to/${kernels} (its manifest says `using fallback = original;`)")
   elseif(kernels STREQUAL "x86" AND NOT x86_machine)
-    unset(MGFL_KERNELS CACHE)
     message(FATAL_ERROR "mgfl: MGFL_KERNELS=x86, but this build is for '${CMAKE_SYSTEM_PROCESSOR}'.\n"
       "  Use -DMGFL_KERNELS=auto or -DMGFL_KERNELS=aten.")
   endif()
