@@ -53,7 +53,7 @@ int on_this_rank(const Command& options, std::chrono::steady_clock::time_point s
 
 int run_command(const Options& options, std::chrono::steady_clock::time_point start,
                 parallel::MpiSession* session) {
-  check_environment();
+  check_environment(session ? session->rank() : 0);
   return std::visit(
       [&](const auto& command) -> int {
         using Command = std::remove_cvref_t<decltype(command)>;

@@ -385,9 +385,10 @@ class Parser {
     const auto known = flag_names(table_);
     for (std::size_t i = 0; i < cells_.size(); ++i)
       for (const auto& value : cells_[i].values)
-        if (value.rfind("--", 0) == 0 && std::find(known.begin(), known.end(), value.substr(2)) != known.end())
-          throw UserError(concat("--", table_.flags[i].name, " of mgfl ", table_.command, " needs a value; ", value,
-                                 " follows it."));
+        if (value.rfind("--", 0) == 0 &&
+            std::find(known.begin(), known.end(), value.substr(2)) != known.end())
+          throw UserError(concat("--", table_.flags[i].name, " of mgfl ", table_.command, " needs a value; ",
+                                 value, " follows it."));
   }
 
   CommandLine parse(const Strings& arguments) {

@@ -2,13 +2,15 @@
 #include <cstdio>
 
 #include "examples/mgfl/commands.hpp"
+#include "mgfl/base/error.hpp"
 #include "mgfl/override/table.hpp"
 
 namespace mgfl::program {
 
 int run_overrides(const OverridesOptions& options) {
   const auto text = options.json ? override_report_json() : override_report();
-  std::printf("%s%s", text.c_str(), text.empty() || text.back() != '\n' ? "\n" : "");
+  const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  check_run(written, "the override table cannot be written to standard output; is the disk full?");
   return 0;
 }
 

@@ -33,8 +33,7 @@ TEST_CASE("the ranks that differ are named, on every rank, with both builds") {
   CHECK(message ==
         concat(
             "the ranks of this job were built with different overrides:\n  ",
-            world.size() == 2 ? "rank 0" : "ranks 0, 2",
-            ": vendor 'default', kernels 'aten', files 1\n  ",
+            world.size() == 2 ? "rank 0" : "ranks 0, 2", ": vendor 'default', kernels 'aten', files 1\n  ",
             world.size() == 2 ? "rank 1" : "ranks 1, 3",
             ": vendor 'musa', kernels 'aten', files abcdef0123456789\n"
             "  Start every rank from one build; `mgfl overrides` of each program prints what it overrides."));
@@ -51,4 +50,22 @@ TEST_CASE("a summary longer than the room for it is cut") {
   CHECK_THROWS_AS(
       check_same_overrides(world, static_cast<std::uint64_t>(world.rank()), std::string(5000, 'x')),
       UserError);
+}
+
+TEST_CASE("machines that lack the same are told of; unlike ones do not start") {
+  parallel::Mpi world(mgfl_test::session());
+  CHECK_NOTHROW(parallel::check_same_kernels(world, ""));
+  CHECK_NOTHROW(parallel::check_same_kernels(world, "no AVX here"));
+  std::string message;
+  try {
+    parallel::check_same_kernels(world, world.rank() == 1 ? "no AVX here" : "");
+  } catch (const UserError& error) {
+    message = error.what();
+  }
+  CHECK(message ==
+        concat("the ranks of this job would compute with different kernels, and their replicas drift "
+               "apart:\n  ",
+               world.size() == 2 ? "rank 0" : "ranks 0, 2, 3",
+               ": nothing is lacking\n  rank 1: no AVX here\n"
+               "  Build for what all machines have, or run on machines of one kind."));
 }

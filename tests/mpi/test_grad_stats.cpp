@@ -341,6 +341,11 @@ TEST_CASE("lists that are no axes of a grid are refused on every rank") {
     Mpi* row = ranks.add({{0, 1}, {2, 3}});
     refused({row, ranks.add({{1, 0}, {2, 3}})});  // rows twice, never columns
   }
+  if (world.size() == 8) {  // each rank's place fits, but the groups twist: rank 1 meets rank 7, not 3
+    Mpi* row = ranks.add({{0, 1}, {2, 3}, {4, 5}, {6, 7}});
+    refused({row, ranks.add({{0, 2}, {1, 7}, {4, 6}, {5, 3}})});
+    parallel::check_axes_of_a_grid(GroupList<Mpi>{row, ranks.add({{0, 2, 4, 6}, {1, 3, 5, 7}})});
+  }
   if (world.size() == 6) {
     Mpi* pair = ranks.add({{0, 1}, {2, 3}, {4, 5}});
     refused({pair, ranks.add({{0, 2, 4}, {5, 1, 3}})});  // the second three in another order: other bits
@@ -354,7 +359,7 @@ TEST_CASE("the library's optimizer: one step over a list of groups") {
   RankGroups ranks;
   Mpi& world = ranks.world;
   const auto list = grid(ranks);
-  Mpi* alone = ranks.add({{0}, {1}, {2}, {3}, {4}, {5}});
+  Mpi* alone = ranks.add({{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}});
   ParamDesc desc;
   desc.name = "weight";
   desc.shape = {40, 3};

@@ -52,6 +52,7 @@ function(mgfl_configure_x86)
     message(FATAL_ERROR "mgfl: MGFL_X86_ISA='${MGFL_X86_ISA}' is not one of auto, avx512_bf16, avx512, avx2, none.")
   endif()
   set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_DEFINITIONS MGFL_X86_ISA_LEVEL=${level})
+  target_compile_definitions(mgfl_override_table PRIVATE MGFL_KERNEL_OPTIONS="MGFL_X86_ISA=${isa}")  # ranks compare it
   set(MGFL_X86_ISA_LEVEL ${level} PARENT_SCOPE)  # the tests read it
   message(STATUS "mgfl: x86 kernels are compiled for ${isa}")
 endfunction()

@@ -82,7 +82,7 @@ class Engine {
   /// Builds everything, in the seed's order. UserError, on every rank alike, where the ranks were built with
   /// different overrides. Collective.
   void initialize() {
-    check_environment();
+    check_environment(context_.world->rank());
     parallel::check_same_overrides(*context_.world);
     NoGradGuard no_grad;
     _build_tf_config();
@@ -179,13 +179,11 @@ class Engine {
   void _build_optimizer() { dispatch_family<targets::build_optimizer, Engine>(*this); }
   void _build_lr_scheduler() { dispatch_family<targets::build_lr_scheduler, Engine>(*this); }
 
-  /// Prints a warning once, from the lowest rank whose `note` is not empty. Collective.
-  void warn_from_lowest_rank(const std::string& note) {
-    auto& world = *context_.world;
-    auto noted = zeros({1}, at::kInt).fill_(note.empty() ? 0 : world.size() - world.rank());
-    world.all_reduce(noted, ReduceOp::max);
-    if (noted.template item<int>() == world.size() - world.rank())
-      log_warning(0, concat("rank ", world.rank(), ": ", note));
+  /// Prints the warning that every rank has, once; UserError on every rank where they do not all have the
+  /// same. Collective.
+  void warn_where_all_ranks_do(const std::string& note) {
+    parallel::check_same_kernels(*context_.world, note);
+    if (!note.empty()) log_warning(context_.world->rank(), note);
   }
 
   std::vector<MicroBatch> micro_batches(const Batch& batch) const {

@@ -44,8 +44,9 @@ struct implementation<targets::build_megatron_module, vendors::original> {
   }
 };
 
-/// Makes the kernels ready, which were chosen when the library was built (MGFL_KERNELS). Where machines lack
-/// what these need, the lowest such rank says so.
+/// Makes the kernels ready, which were chosen when the library was built (MGFL_KERNELS). Where all machines
+/// lack what these need, rank 0 says so; UserError where only some do, since their replicas would drift
+/// apart.
 template <>
 struct implementation<targets::maybe_enable_fused_kernels, vendors::original> {
   using self = engine_archetype;
@@ -53,7 +54,7 @@ struct implementation<targets::maybe_enable_fused_kernels, vendors::original> {
 
   template <class Self>
   static void call(Self& engine) {
-    engine.warn_from_lowest_rank(Self::model_type::enable_fused_kernels());
+    engine.warn_where_all_ranks_do(Self::model_type::enable_fused_kernels());
   }
 };
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/log.hpp"
 #include "mgfl/override/dispatch.hpp"
 
 namespace mgfl {
@@ -57,11 +57,13 @@ std::string preference_conflict(std::string_view value) {
   return preference_conflict(value, vendors::preferred::name, known);
 }
 
-void check_environment() {
+void check_environment(int rank) {
   const std::string conflict = preference_conflict(variable("MG_FL_PREFER"));
   if (conflict.empty()) return;
   if (plain_name(variable("MG_FL_PREFER_CONFLICT")) != "warn") throw UserError(conflict);
-  std::fprintf(stderr, "mgfl: warning: %s\n", conflict.c_str());
+  static bool said = false;
+  if (!said) log_warning(rank, conflict);
+  said = true;
 }
 
 }  // namespace mgfl

@@ -16,8 +16,8 @@ std::string preference_conflict(std::string_view value);
 std::string preference_conflict(std::string_view value, std::string_view built_for,
                                 std::span<const std::string_view> known);
 
-/// Checks MG_FL_PREFER of this process; call it before anything else. Throws UserError on a conflict, or
-/// prints it to stderr where MG_FL_PREFER_CONFLICT=warn.
-void check_environment();
+/// Checks MG_FL_PREFER of this process; call it before anything else. Throws UserError on a conflict; where
+/// MG_FL_PREFER_CONFLICT=warn, prints it to stderr once a process instead, on rank 0 only.
+void check_environment(int rank = 0);
 
 }  // namespace mgfl

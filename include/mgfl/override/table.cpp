@@ -13,6 +13,10 @@
 #include "mgfl/override/dispatch.hpp"
 #include <mgfl/generated/override_checks.hpp>  // sanctioned here alone
 
+#ifndef MGFL_KERNEL_OPTIONS  // options that change what a kernel set computes; its .cmake file defines it
+#define MGFL_KERNEL_OPTIONS ""
+#endif
+
 namespace mgfl {
 
 namespace {
@@ -146,6 +150,7 @@ std::uint64_t override_hash() {
       if (row.offered[static_cast<std::size_t>(candidate)]) text += concat(" ", row.path);
   }
   for (const std::uint64_t hash : detail::folder_hashes) text += concat(" ", hash);
+  text += MGFL_KERNEL_OPTIONS;
   return fnv1a(text);
 }
 

@@ -27,7 +27,7 @@ std::vector<override_row> override_rows();
 std::string override_summary();
 
 /// Equal for two builds that know the same targets, ask the same vendors in the same order, and have the same
-/// manifests and files for these. What ranks compare before they work together.
+/// manifests, files and kernel options for these. What ranks compare before they work together.
 std::uint64_t override_hash();
 
 /// The table for people: a line about the build, then a line a target.

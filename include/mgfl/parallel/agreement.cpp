@@ -11,7 +11,7 @@
 namespace mgfl::parallel::detail {
 
 namespace {
-constexpr std::int64_t text_length = 256;
+constexpr std::int64_t text_length = 512;
 }
 
 Tensor own_hash(std::uint64_t hash, int rank, int size) {
@@ -34,26 +34,36 @@ Tensor text_bytes(std::string_view text) {
 
 Tensor room_for_texts(int size) { return zeros({size, text_length}, at::kByte); }
 
-std::string disagreement(const Tensor& hashes, const Tensor& texts) {
+std::string hexadecimal(std::uint64_t number) { return concat(std::hex, number); }
+
+std::string ranks_of_texts(const Tensor& hashes, const Tensor& texts) {
   const auto* values = hashes.const_data_ptr<std::int64_t>();
   const auto* bytes = reinterpret_cast<const char*>(texts.const_data_ptr<std::uint8_t>());
-  std::vector<std::pair<std::int64_t, std::vector<int>>> builds;  // in the order of their first ranks
+  std::vector<std::pair<std::int64_t, std::vector<int>>> kinds;  // in the order of their first ranks
   for (int rank = 0; rank < hashes.numel(); ++rank) {
-    auto build = std::ranges::find(builds, values[rank], &decltype(builds)::value_type::first);
-    if (build == builds.end()) build = builds.insert(builds.end(), {values[rank], {}});
-    build->second.push_back(rank);
+    auto kind = std::ranges::find(kinds, values[rank], &decltype(kinds)::value_type::first);
+    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {values[rank], {}});
+    kind->second.push_back(rank);
   }
-  std::string text = "the ranks of this job were built with different overrides:";
-  for (const auto& [hash, ranks] : builds) {
-    const char* summary = bytes + ranks.front() * text_length;
-    text += concat("\n  rank", ranks.size() > 1 ? "s " : " ", some_of(ranks, 16), ": ",
-                   std::string_view(summary, strnlen(summary, text_length)), ", files ", std::hex,
-                   static_cast<std::uint64_t>(hash));
+  std::string lines;
+  for (const auto& [hash, ranks] : kinds) {
+    const char* text = bytes + ranks.front() * text_length;
+    lines += concat("\n  rank", ranks.size() > 1 ? "s " : " ", some_of(ranks, 16), ": ",
+                    std::string_view(text, strnlen(text, text_length)));
   }
-  return text +
-         "\n  Start every rank from one build; `mgfl overrides` of each program prints what it overrides.";
+  return lines;
 }
 
-void throw_user_error(const std::string& text) { throw UserError(text); }
+void throw_different_overrides(const std::string& ranks) {
+  throw UserError(concat(
+      "the ranks of this job were built with different overrides:", ranks,
+      "\n  Start every rank from one build; `mgfl overrides` of each program prints what it overrides."));
+}
+
+void throw_different_kernels(const std::string& ranks) {
+  throw UserError(concat(
+      "the ranks of this job would compute with different kernels, and their replicas drift apart:", ranks,
+      "\n  Build for what all machines have, or run on machines of one kind."));
+}
 
 }  // namespace mgfl::parallel::detail

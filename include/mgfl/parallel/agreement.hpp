@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "mgfl/base/error.hpp"
+#include "mgfl/base/hash.hpp"
 #include "mgfl/override/table.hpp"
 #include "mgfl/parallel/communicator.hpp"
 #include "mgfl/tensor/factory.hpp"
@@ -22,10 +24,24 @@ bool all_equal(const Tensor& hashes);
 Tensor text_bytes(std::string_view text);
 Tensor room_for_texts(int size);
 
-/// The sentence that names, for every build, its ranks.
-std::string disagreement(const Tensor& hashes, const Tensor& texts);
+std::string hexadecimal(std::uint64_t number);
 
-[[noreturn]] void throw_user_error(const std::string& text);
+/// One line for each text that ranks have, naming these ranks.
+std::string ranks_of_texts(const Tensor& hashes, const Tensor& texts);
+
+[[noreturn]] void throw_different_overrides(const std::string& ranks);
+[[noreturn]] void throw_different_kernels(const std::string& ranks);
+
+/// Empty where all ranks have one hash; otherwise a line for each text, on every rank. Collective.
+template <Communicator C>
+std::string disagreement(C& world, std::uint64_t hash, std::string_view text) {
+  Tensor hashes = own_hash(hash, world.rank(), world.size());
+  world.all_reduce(hashes, ReduceOp::sum);
+  if (all_equal(hashes)) return {};
+  Tensor texts = room_for_texts(world.size());
+  world.all_gather(text_bytes(text), texts);
+  return ranks_of_texts(hashes, texts);
+}
 
 }  // namespace detail
 
@@ -35,12 +51,19 @@ std::string disagreement(const Tensor& hashes, const Tensor& texts);
 template <Communicator C>
 void check_same_overrides(C& world, std::uint64_t hash = override_hash(),
                           std::string_view summary = override_summary()) {
-  Tensor hashes = detail::own_hash(hash, world.rank(), world.size());
-  world.all_reduce(hashes, ReduceOp::sum);
-  if (detail::all_equal(hashes)) return;
-  Tensor texts = detail::room_for_texts(world.size());
-  world.all_gather(detail::text_bytes(summary), texts);
-  detail::throw_user_error(detail::disagreement(hashes, texts));
+  const std::string ranks =
+      detail::disagreement(world, hash, concat(summary, ", files ", detail::hexadecimal(hash)));
+  if (!ranks.empty()) detail::throw_different_overrides(ranks);
+}
+
+/// UserError with one text on every rank unless all ranks of `world` say the same of their machine's kernels
+/// (`note`, empty where nothing is lacking): replicas that compute with unlike kernels drift apart.
+/// Collective.
+template <Communicator C>
+void check_same_kernels(C& world, std::string_view note) {
+  const std::string ranks =
+      detail::disagreement(world, fnv1a(note), note.empty() ? "nothing is lacking" : note);
+  if (!ranks.empty()) detail::throw_different_kernels(ranks);
 }
 
 }  // namespace mgfl::parallel

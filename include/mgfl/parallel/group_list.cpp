@@ -1,6 +1,7 @@
 #include "mgfl/parallel/group_list.hpp"
 
 #include <cstdint>
+#include <random>
 #include <string>
 
 #include "mgfl/base/error.hpp"
@@ -25,7 +26,8 @@ void refuse_several_groups(std::size_t size, const char* what) {
 }
 
 void check_axes_of_a_grid(const std::vector<ListedPlace>& places,
-                          function_ref<void(std::size_t, Tensor&)> max) {
+                          function_ref<void(std::size_t, Tensor&, ReduceOp)> all_reduce) {
+  const auto max = [&](std::size_t group, Tensor& tensor) { all_reduce(group, tensor, ReduceOp::max); };
   const std::size_t groups = places.size();
   if (groups < 2) return;
   std::string fault;
@@ -48,9 +50,25 @@ void check_axes_of_a_grid(const std::vector<ListedPlace>& places,
                        i % 2 ? "the sizes of group " : "the places in group ", i / 2, " run from ",
                        -found[2 * i + 1], " to ", found[2 * i]);
   }
-  // Ranks that saw nothing wrong learn of it, so that they fail as well.
+  // Places that fit can still belong to groups that twist around each other: then unlike ranks are summed.
+  Tensor sum = zeros({1}, at::kDouble).fill_(static_cast<double>(std::random_device()()));  // sums stay exact
+  for (std::size_t group = 0; group < groups; ++group) all_reduce(group, sum, ReduceOp::sum);
+  for (std::size_t axis = 0; axis < groups; ++axis) {
+    const double own = *sum.const_data_ptr<double>();
+    Tensor extremes = zeros({2}, at::kDouble);
+    double* found = extremes.mutable_data_ptr<double>();
+    found[0] = own;
+    found[1] = -own;
+    max(axis, extremes);
+    found = extremes.mutable_data_ptr<double>();
+    if (fault.empty() && found[0] != -found[1])
+      fault =
+          concat("along its group ", axis, " of ", places[axis].size, " ranks, a sum over the list differs");
+  }
+  // Ranks that saw nothing wrong learn of it, so that they fail as well; twisted groups pass it on by and by.
   Tensor flag = zeros({1}, at::kDouble).fill_(fault.empty() ? 0.0 : 1.0);
-  for (std::size_t group = 0; group < groups; ++group) max(group, flag);
+  for (std::size_t round = 0; round < groups; ++round)
+    for (std::size_t group = 0; group < groups; ++group) max(group, flag);
   if (fault.empty()) fault = "other ranks find that places or sizes change along more than one group";
   check_user(
       *flag.const_data_ptr<double>() == 0.0, "group list: ", fault,

@@ -27,7 +27,7 @@ struct ListedPlace {
 };
 
 void check_axes_of_a_grid(const std::vector<ListedPlace>& places,
-                          function_ref<void(std::size_t, Tensor&)> max);
+                          function_ref<void(std::size_t, Tensor&, ReduceOp)> all_reduce);
 
 }  // namespace detail
 
@@ -77,15 +77,15 @@ C* one_group(const GroupList<C>& groups, const char* what) {
 }
 
 /// UserError unless the groups are axes of one grid of ranks: along each, a rank's place in the others
-/// and their sizes stay the same. Only then do sums over one group after the other count every rank once, in
-/// one order for all. Collective over the groups, of which every rank lists as many; silent for fewer than
-/// two.
+/// and their sizes stay the same, and a sum over all of them is the same on every rank. Only then do sums
+/// over one group after the other count every rank once, in one order for all. Collective over the groups, of
+/// which every rank lists as many; silent for fewer than two.
 template <Communicator C>
 void check_axes_of_a_grid(const GroupList<C>& groups) {
   std::vector<detail::ListedPlace> places;
   for (C* group : groups) places.push_back({group->rank(), group->size()});
-  detail::check_axes_of_a_grid(places, [&](std::size_t group, Tensor& tensor) {
-    all_reduce_staged(tensor, ReduceOp::max, groups[group]);
+  detail::check_axes_of_a_grid(places, [&](std::size_t group, Tensor& tensor, ReduceOp op) {
+    all_reduce_staged(tensor, op, groups[group]);
   });
 }
 
