@@ -241,9 +241,11 @@ function(_mgfl_check_includes vendor dir path)
   endforeach()
 endfunction()
 
-# Stops at a source that nothing compiles: the build takes .cpp files, and the vendor's scripts do not mention its ending.
-function(_mgfl_check_sources vendor dir)
+# Stops at a source that nothing compiles: the build takes .cpp files and those `added` by mgfl_add_vendor, and the vendor's scripts
+# do not mention its ending.
+function(_mgfl_check_sources vendor dir added)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${dir}/*.cc" "${dir}/*.cxx" "${dir}/*.C" "${dir}/*.c++")
+  list(REMOVE_ITEM sources ${added})
   file(GLOB scripts CONFIGURE_DEPENDS "${dir}/*.cmake")
   set(text "")
   foreach(script IN LISTS scripts)
