@@ -3,6 +3,27 @@
 # decides (include/mgfl/override/dispatch.hpp and table.cpp check the same).
 include_guard(GLOBAL)
 
+# The files below a folder whose path matches `regex`, sorted and absolute; a new file anywhere there configures anew. None that is
+# hidden, such as an editor's lock file, and none of a build folder in it.
+function(mgfl_find_files folder regex out)
+  file(GLOB entries CONFIGURE_DEPENDS "${folder}/[^.]*")
+  set(files "")
+  foreach(entry IN LISTS entries)
+    if(NOT EXISTS "${entry}")  # a dangling link
+      continue()
+    elseif(NOT IS_DIRECTORY "${entry}")
+      if(entry MATCHES "${regex}")
+        list(APPEND files "${entry}")
+      endif()
+    elseif(NOT IS_SYMLINK "${entry}" AND NOT EXISTS "${entry}/CMakeCache.txt" AND NOT entry STREQUAL CMAKE_BINARY_DIR)
+      mgfl_find_files("${entry}" "${regex}" inner)  # CMake writes the cache of this build at the end
+      list(APPEND files ${inner})
+    endif()
+  endforeach()
+  list(SORT files)
+  set(${out} "${files}" PARENT_SCOPE)
+endfunction()
+
 set(_mgfl_string "\"([^\"\\\\\n]|\\\\[^\n])*\"")
 set(_mgfl_character "'([^'\\\\\n]|\\\\[^\n])'")
 set(_mgfl_comment "//[^\n]*|/\\*[^*]*\\*+([^/*][^*]*\\*+)*/")
@@ -38,10 +59,24 @@ function(_mgfl_last_name qualified out)
   set(${out} "${name}" PARENT_SCOPE)
 endfunction()
 
-# The names of all targets, in the caller's mgfl_targets; for each that has a declared original, its header in mgfl_original_NAME.
+# The headers that declare originals, wherever they lie in include/ and policies/.
+function(_mgfl_find_declarations out)
+  mgfl_find_files("${MGFL_ROOT_DIR}/include" "_decl\\.hpp$" core)
+  mgfl_find_files("${MGFL_ROOT_DIR}/policies" "_decl\\.hpp$" policies)
+  set(${out} ${core} ${policies} PARENT_SCOPE)
+endfunction()
+
+# The vendor's scripts, which lie in the folder itself.
+function(_mgfl_find_scripts dir out)
+  file(GLOB scripts CONFIGURE_DEPENDS "${dir}/[^.]*.cmake")
+  set(${out} ${scripts} PARENT_SCOPE)
+endfunction()
+
+# The names of all targets, in the caller's mgfl_targets, and the declarations of originals in mgfl_declarations; for each target that
+# has one, its header in mgfl_original_NAME.
 macro(_mgfl_find_targets)
   set(mgfl_targets "")
-  file(GLOB _headers CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/include/mgfl/override/targets/*.hpp)
+  mgfl_find_files("${MGFL_ROOT_DIR}/include/mgfl/override/targets" "\\.hpp$" _headers)
   foreach(_header IN LISTS _headers)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_header}")
     _mgfl_read_code("${_header}" "target" _code _strings _unsure)
@@ -51,8 +86,8 @@ macro(_mgfl_find_targets)
       list(APPEND mgfl_targets ${_match})
     endforeach()
   endforeach()
-  file(GLOB_RECURSE _headers CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/include/*_decl.hpp ${MGFL_ROOT_DIR}/policies/*_decl.hpp)
-  foreach(_header IN LISTS _headers)
+  _mgfl_find_declarations(mgfl_declarations)
+  foreach(_header IN LISTS mgfl_declarations)
     _mgfl_read_specializations("${_header}" _written _unknown _unsure)
     foreach(_pair IN LISTS _written)
       if(_pair MATCHES "^(.*),original$")
@@ -244,9 +279,9 @@ endfunction()
 # Stops at a source that nothing compiles: the build takes .cpp files and those `added` by mgfl_add_vendor, and the vendor's scripts
 # do not mention its ending.
 function(_mgfl_check_sources vendor dir added)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${dir}/*.cc" "${dir}/*.cxx" "${dir}/*.C" "${dir}/*.c++")
+  mgfl_find_files("${dir}" "\\.(cc|cxx|C|c\\+\\+)$" sources)
   list(REMOVE_ITEM sources ${added})
-  file(GLOB scripts CONFIGURE_DEPENDS "${dir}/*.cmake")
+  _mgfl_find_scripts("${dir}" scripts)
   set(text "")
   foreach(script IN LISTS scripts)
     file(READ "${script}" part)
@@ -331,9 +366,8 @@ endfunction()
 # headers that specialize something, and `checks` to the static_asserts which name vendor, target and file for table.cpp.
 function(_mgfl_check_overrides vendor tag dir listed understood override_headers checks)
   set(own_tag ${tag})
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${dir}/*.hpp")
+  mgfl_find_files("${dir}" "\\.hpp$" headers)
   list(REMOVE_ITEM headers "${dir}/manifest.hpp")
-  list(SORT headers)
   set(found_headers "")
   set(sure ON)
   set(specialized "")
@@ -404,7 +438,7 @@ function(_mgfl_check_forgotten vendor tag dir name headers)
       return()
     endif()
   endforeach()
-  file(GLOB_RECURSE files "${dir}/*.h" "${dir}/*.hh" "${dir}/*.hxx" "${dir}/*.inc" "${dir}/*.cuh" "${dir}/*.cpp" "${dir}/*.cc" "${dir}/*.cu")
+  mgfl_find_files("${dir}" "\\.(h|hh|hxx|inc|cuh|cpp|cc|cu)$" files)
   set(advice "Write `template <> struct implementation<targets::${name}, vendors::${tag}>` in a .hpp of that folder, or take it off the list.")
   foreach(path IN LISTS files)
     _mgfl_read_specializations("${path}" written unknown unsure)
