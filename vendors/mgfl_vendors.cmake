@@ -63,6 +63,9 @@ endfunction()
 macro(_mgfl_find_vendors)
   file(GLOB _manifests CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/vendors/*/manifest.hpp)
   foreach(_dir IN LISTS MGFL_VENDOR_DIRS)
+    if(_dir STREQUAL "")  # as in `/opt/acme;;`
+      continue()
+    endif()
     get_filename_component(_dir "${_dir}" ABSOLUTE BASE_DIR ${MGFL_ROOT_DIR})
     if(NOT EXISTS "${_dir}/manifest.hpp")
       message(FATAL_ERROR "mgfl: MGFL_VENDOR_DIRS names '${_dir}', which holds no manifest.hpp.\n"
@@ -130,7 +133,7 @@ function(_mgfl_read_preference out)
       "  Known vendors: ${known}\n"
       "  To add one that lives elsewhere: -DMGFL_VENDOR_DIRS=/path/to/${preferred}")
   endif()
-  if(environment AND NOT environment STREQUAL preferred)
+  if(NOT environment STREQUAL "" AND NOT environment STREQUAL preferred)  # "off" and "0" are words, too
     message(WARNING "mgfl: MG_FL_PREFER='${environment}' in the environment, but this build folder is configured for vendor "
       "'${preferred}', and its programs will refuse to start with that variable.\n"
       "  Configure with -DMG_FL_PREFER=${environment}, or unset the variable.")
@@ -182,6 +185,11 @@ function(_mgfl_walk_chain preferred kernels out)
     endif()
     list(APPEND chain ${vendor})
     set(next ${mgfl_fallback_${vendor}})
+    if(next IN_LIST mgfl_kernel_sets OR next STREQUAL "aten")
+      message(FATAL_ERROR "mgfl: vendor '${vendor}' falls back to '${next}', which is a kernel set, not a vendor.\n"
+        "  Write `using fallback = default_;` in ${mgfl_dir_${vendor}}/manifest.hpp: after default comes the kernel set that "
+        "-DMGFL_KERNELS chooses.")
+    endif()
     if(NOT next IN_LIST mgfl_vendors)
       list(JOIN mgfl_vendors ", " known)
       message(FATAL_ERROR "mgfl: vendor '${vendor}' falls back to '${next}', which is no vendor of this build.\n"

@@ -3,7 +3,7 @@ cmake_minimum_required(VERSION 3.25)
 # CHAIN is given too). Each PROGRAM is compiled against the generated header by each compiler; it says by static_asserts what must hold.
 file(REMOVE_RECURSE ${BINARY})
 set(environment --unset=MG_FL_PREFER)
-if(ENVIRONMENT)
+if(NOT "${ENVIRONMENT}" STREQUAL "")
   set(environment MG_FL_PREFER=${ENVIRONMENT})
 endif()
 set(configure ${CMAKE_COMMAND} -E env ${environment} ${CMAKE_COMMAND} -S ${ROOT}/tests/override/choice -B ${BINARY} -DMGFL_ROOT=${ROOT})
