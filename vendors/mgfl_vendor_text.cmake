@@ -3,6 +3,27 @@
 # decides (include/mgfl/override/dispatch.hpp and table.cpp check the same).
 include_guard(GLOBAL)
 
+# The files below a folder whose path matches `regex`, sorted and absolute; a new file anywhere there configures anew. None that is
+# hidden, such as an editor's lock file, and none of a build folder in it.
+function(mgfl_find_files folder regex out)
+  file(GLOB entries CONFIGURE_DEPENDS "${folder}/[^.]*")
+  set(files "")
+  foreach(entry IN LISTS entries)
+    if(NOT EXISTS "${entry}")  # a dangling link
+      continue()
+    elseif(NOT IS_DIRECTORY "${entry}")
+      if(entry MATCHES "${regex}")
+        list(APPEND files "${entry}")
+      endif()
+    elseif(NOT IS_SYMLINK "${entry}" AND NOT EXISTS "${entry}/CMakeCache.txt" AND NOT entry STREQUAL CMAKE_BINARY_DIR)
+      mgfl_find_files("${entry}" "${regex}" inner)  # CMake writes the cache of this build at the end
+      list(APPEND files ${inner})
+    endif()
+  endforeach()
+  list(SORT files)
+  set(${out} "${files}" PARENT_SCOPE)
+endfunction()
+
 set(_mgfl_string "\"([^\"\\\\\n]|\\\\[^\n])*\"")
 set(_mgfl_character "'([^'\\\\\n]|\\\\[^\n])'")
 set(_mgfl_comment "//[^\n]*|/\\*[^*]*\\*+([^/*][^*]*\\*+)*/")
@@ -38,10 +59,24 @@ function(_mgfl_last_name qualified out)
   set(${out} "${name}" PARENT_SCOPE)
 endfunction()
 
-# The names of all targets, in the caller's mgfl_targets; for each that has a declared original, its header in mgfl_original_NAME.
+# The headers that declare originals, wherever they lie in include/ and policies/.
+function(_mgfl_find_declarations out)
+  mgfl_find_files("${MGFL_ROOT_DIR}/include" "_decl\\.hpp$" core)
+  mgfl_find_files("${MGFL_ROOT_DIR}/policies" "_decl\\.hpp$" policies)
+  set(${out} ${core} ${policies} PARENT_SCOPE)
+endfunction()
+
+# The vendor's scripts, which lie in the folder itself.
+function(_mgfl_find_scripts dir out)
+  file(GLOB scripts CONFIGURE_DEPENDS "${dir}/[^.]*.cmake")
+  set(${out} ${scripts} PARENT_SCOPE)
+endfunction()
+
+# The names of all targets, in the caller's mgfl_targets, and the declarations of originals in mgfl_declarations; for each target that
+# has one, its header in mgfl_original_NAME.
 macro(_mgfl_find_targets)
   set(mgfl_targets "")
-  file(GLOB _headers CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/include/mgfl/override/targets/*.hpp)
+  mgfl_find_files("${MGFL_ROOT_DIR}/include/mgfl/override/targets" "\\.hpp$" _headers)
   foreach(_header IN LISTS _headers)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_header}")
     _mgfl_read_code("${_header}" "target" _code _strings _unsure)
@@ -51,8 +86,8 @@ macro(_mgfl_find_targets)
       list(APPEND mgfl_targets ${_match})
     endforeach()
   endforeach()
-  file(GLOB_RECURSE _headers CONFIGURE_DEPENDS ${MGFL_ROOT_DIR}/include/*_decl.hpp ${MGFL_ROOT_DIR}/policies/*_decl.hpp)
-  foreach(_header IN LISTS _headers)
+  _mgfl_find_declarations(mgfl_declarations)
+  foreach(_header IN LISTS mgfl_declarations)
     _mgfl_read_specializations("${_header}" _written _unknown _unsure)
     foreach(_pair IN LISTS _written)
       if(_pair MATCHES "^(.*),original$")
@@ -241,10 +276,12 @@ function(_mgfl_check_includes vendor dir path)
   endforeach()
 endfunction()
 
-# Stops at a source that nothing compiles: the build takes .cpp files, and the vendor's scripts do not mention its ending.
-function(_mgfl_check_sources vendor dir)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${dir}/*.cc" "${dir}/*.cxx" "${dir}/*.C" "${dir}/*.c++")
-  file(GLOB scripts CONFIGURE_DEPENDS "${dir}/*.cmake")
+# Stops at a source that nothing compiles: the build takes .cpp files and those `added` by mgfl_add_vendor, and the vendor's scripts
+# do not mention its ending.
+function(_mgfl_check_sources vendor dir added)
+  mgfl_find_files("${dir}" "\\.(cc|cxx|C|c\\+\\+)$" sources)
+  list(REMOVE_ITEM sources ${added})
+  _mgfl_find_scripts("${dir}" scripts)
   set(text "")
   foreach(script IN LISTS scripts)
     file(READ "${script}" part)
@@ -258,6 +295,29 @@ function(_mgfl_check_sources vendor dir)
         "  Rename it, or add it to the target mgfl in a .cmake file of the folder.")
     endif()
   endforeach()
+endfunction()
+
+# Whether a header, or one that it includes, declares the tag; ON also where an #if or a header that was not found may hide it.
+function(_mgfl_may_declare_tag path tag out)
+  set(${out} ON PARENT_SCOPE)
+  _mgfl_read_code("${path}" "${tag}" code strings unsure)
+  _mgfl_find_included("${path}" files)
+  string(REGEX MATCHALL "#[ \t]*include[ \t]*[\"<][^\">\n]*[.]h" lines "${strings}")  # the standard's headers have no ending
+  list(LENGTH lines wanted)
+  list(LENGTH files found)
+  if(unsure OR found LESS wanted OR code MATCHES "(struct|class|using) ${tag}[^A-Za-z0-9_]")
+    return()
+  endif()
+  foreach(file IN LISTS files)
+    if(NOT file IN_LIST seen)  # the callers' too
+      list(APPEND seen "${file}")
+      _mgfl_may_declare_tag("${file}" ${tag} declared)
+      if(declared)
+        return()
+      endif()
+    endif()
+  endforeach()
+  set(${out} OFF PARENT_SCOPE)
 endfunction()
 
 # Checks a manifest, and sets in the caller's scope `listed` to its targets and `understood` to whether that is all it lists.
@@ -281,6 +341,14 @@ function(_mgfl_check_manifest vendor tag path listed understood)
     elseif(code MATCHES "struct ${tag} ?{" AND NOT code MATCHES "[^A-Za-z0-9_]name[^A-Za-z0-9_]")
       message(FATAL_ERROR "mgfl: vendor '${vendor}': the tag in ${path} has no name.\n"
         "  Write `static constexpr std::string_view name = \"${vendor}\";` in it.")
+    endif()
+    set(fallback "${mgfl_fallback_${vendor}}")
+    if(fallback IN_LIST mgfl_vendors AND NOT fallback STREQUAL "default")
+      _mgfl_may_declare_tag("${path}" ${fallback} declared)
+      if(NOT declared)
+        message(FATAL_ERROR "mgfl: vendor '${vendor}': ${path} falls back to ${fallback} and does not declare that tag.\n"
+          "  Write `struct ${fallback};` above `struct ${tag} {`, or include that vendor's manifest.hpp.")
+      endif()
     endif()
   endif()
   string(REGEX MATCHALL "(struct|class) ?(::)?(mgfl::)?manifest<[A-Za-z0-9_:]+>" manifests "${code}")
@@ -329,9 +397,8 @@ endfunction()
 # headers that specialize something, and `checks` to the static_asserts which name vendor, target and file for table.cpp.
 function(_mgfl_check_overrides vendor tag dir listed understood override_headers checks)
   set(own_tag ${tag})
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${dir}/*.hpp")
+  mgfl_find_files("${dir}" "\\.hpp$" headers)
   list(REMOVE_ITEM headers "${dir}/manifest.hpp")
-  list(SORT headers)
   set(found_headers "")
   set(sure ON)
   set(specialized "")
@@ -402,7 +469,7 @@ function(_mgfl_check_forgotten vendor tag dir name headers)
       return()
     endif()
   endforeach()
-  file(GLOB_RECURSE files "${dir}/*.h" "${dir}/*.hh" "${dir}/*.hxx" "${dir}/*.inc" "${dir}/*.cuh" "${dir}/*.cpp" "${dir}/*.cc" "${dir}/*.cu")
+  mgfl_find_files("${dir}" "\\.(h|hh|hxx|inc|cuh|cpp|cc|cu)$" files)
   set(advice "Write `template <> struct implementation<targets::${name}, vendors::${tag}>` in a .hpp of that folder, or take it off the list.")
   foreach(path IN LISTS files)
     _mgfl_read_specializations("${path}" written unknown unsure)

@@ -1,9 +1,9 @@
 cmake_minimum_required(VERSION 3.25)
-# Configures the vendors in a fresh folder and compares: chain and sources, or every text of ERROR (a warning counts where a
+# Configures the vendors in a fresh folder and compares: chain, sources and every text of OUTPUT, or every text of ERROR (a warning counts where a
 # CHAIN is given too). Each PROGRAM is compiled against the generated header by each compiler; it says by static_asserts what must hold.
 file(REMOVE_RECURSE ${BINARY})
 set(environment --unset=MG_FL_PREFER)
-if(ENVIRONMENT)
+if(NOT "${ENVIRONMENT}" STREQUAL "")
   set(environment MG_FL_PREFER=${ENVIRONMENT})
 endif()
 set(configure ${CMAKE_COMMAND} -E env ${environment} ${CMAKE_COMMAND} -S ${ROOT}/tests/override/choice -B ${BINARY} -DMGFL_ROOT=${ROOT})
@@ -39,6 +39,13 @@ endif()
 if(NOT output MATCHES "chain: ([^\n]*)\n" OR NOT CMAKE_MATCH_1 STREQUAL "${CHAIN}")
   message(FATAL_ERROR "expected the chain ${CHAIN}, got: ${output}")
 endif()
+foreach(text IN LISTS OUTPUT)
+  string(REPLACE "|" ";" text "${text}")
+  string(FIND "${output}" "${text}" found)
+  if(found EQUAL -1)
+    message(FATAL_ERROR "expected the text: ${text}\ngot: ${output}")
+  endif()
+endforeach()
 
 # Only the chain's sources are compiled.
 string(REGEX MATCH "sources: ([^\n]*)\n" _ "${output}")

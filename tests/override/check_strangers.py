@@ -136,6 +136,17 @@ MISTAKES = {
     "wrong_fallback": (
         [("manifest.hpp", "fallback = default_", "fallback = defualt")], "configure",
         "mgfl: vendor 'acme' falls back to 'defualt', which is no vendor of this build.", "Known vendors: default, acme"),
+    "kernel_set_as_fallback": (
+        [("manifest.hpp", "fallback = default_", "fallback = x86")], "configure",
+        "mgfl: vendor 'acme' falls back to 'x86', which is a kernel set, not a vendor.",
+        "Write `using fallback = default_;` in {dir}/manifest.hpp: after default comes the kernel set that -DMGFL_KERNELS chooses."),
+    "aten_as_fallback": (
+        [("manifest.hpp", "fallback = default_", "fallback = aten")], "configure",
+        "mgfl: vendor 'acme' falls back to 'aten', which is a kernel set, not a vendor.", "Write `using fallback = default_;`"),
+    "fallback_not_declared": (
+        [("manifest.hpp", "fallback = default_", "fallback = musa")], "configure",
+        "mgfl: vendor 'acme': {dir}/manifest.hpp falls back to musa and does not declare that tag.",
+        "Write `struct musa;` above `struct acme {`, or include that vendor's manifest.hpp."),
     "no_fallback": (
         [("manifest.hpp", "using fallback = default_;", "")], "configure",
         "mgfl: {dir}/manifest.hpp names no fallback.", "Write `using fallback = default_;` on one line"),
@@ -156,6 +167,10 @@ LEGAL = {
         (SWIGLU, "template <>\n" + SPECIALIZATION, "}\ntemplate <>\nstruct\n    mgfl::implementation<mgfl::targets::swiglu, mgfl::vendors::acme>"
                                                   "\n  : mgfl::overrides<mgfl::targets::swiglu, mgfl::vendors::acme> {\n  using Tensor = mgfl::Tensor;"),
         (SWIGLU, "}  // namespace mgfl", "")],
+    "fallback_declared": [("manifest.hpp", "fallback = default_", "fallback = musa"), ("manifest.hpp", "struct acme {", "struct musa;\nstruct acme {")],
+    "fallback_included": [("manifest.hpp", "fallback = default_", "fallback = musa"),
+                          ("manifest.hpp", "#pragma once", '#pragma once\n#include "tags.hpp"'),
+                          ("tags.hpp", None, '#pragma once\n#include "vendors/musa/manifest.hpp"\n')],
     "attribute_and_final": [(SWIGLU, SPECIALIZATION, SPECIALIZATION.replace("struct implementation", "struct [[maybe_unused]] implementation")
                              .replace(" : overrides", " final\n  : overrides"))],
     "one_line": [(SWIGLU, "template <>\n" + SPECIALIZATION, "template<>struct implementation<targets::swiglu,vendors::acme>"
