@@ -47,6 +47,8 @@ struct TransformerConfig {
   bool add_qkv_bias = false;
   bool add_proj_bias = false;  // o_proj
   bool add_mlp_bias = false;
+  bool value_head = false;  // a critic: one value a position in place of logits; never tied
+  bool add_value_head_bias = false;
   std::vector<std::int64_t> window_size;  // per layer: keys a query sees, its own included; 0 = all before it
   std::vector<std::int64_t> eos_token_ids;
   std::int64_t pad_token_id = -1;  // -1: none
