@@ -59,7 +59,7 @@ int fine_tune(const char* model_folder, const char* out_folder) {
     std::printf("step %2d  focal %.4f  nll %.4f  grad norm %.4f\n", step, last, result.metrics[1].value(),
                 outcome.grad_norm);
   }
-  engine.export_hf_weights(out_folder);
+  engine.save_hf_pretrained(out_folder);
   return last < first ? 0 : 2;
 }
 

@@ -10,7 +10,7 @@
 #include "mgfl/override/dispatch.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/kernels/kernels.hpp"
-#include "policies/model/random.hpp"
+#include "mgfl/base/random.hpp"
 
 namespace mgfl::program {
 
@@ -76,7 +76,7 @@ Batch synthetic_batch(std::int64_t sequences, std::int64_t length, std::int64_t 
   auto* ids = batch.input_ids.data_ptr<std::int64_t>();
   auto* labels = batch.labels.data_ptr<std::int64_t>();
   const auto draw = [&](std::uint64_t i) {
-    return std::min(static_cast<std::int64_t>(model::uniform(seed, stream, i) * static_cast<double>(vocab)),
+    return std::min(static_cast<std::int64_t>(uniform(seed, stream, i) * static_cast<double>(vocab)),
                     vocab - 1);
   };
   for (std::int64_t i = 0; i < tokens; ++i) {
@@ -101,7 +101,7 @@ int bench(const BenchOptions& options, Rank<C>& rank) {
                                    rank.context());
   initialize(engine, rank);
 
-  const auto stream = model::stream_of("bench") + static_cast<std::uint64_t>(rank.world.rank());
+  const auto stream = stream_of("bench") + static_cast<std::uint64_t>(rank.world.rank());
   const auto batch = synthetic_batch(options.micro_batch_size, options.seq_length, engine.config().vocab_size,
                                      static_cast<std::uint64_t>(options.seed), stream);
   double first_step = 0, loss = 0;

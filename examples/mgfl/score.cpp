@@ -38,7 +38,7 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
   auto& batch = file.batch;
   if (options.temperature != 1.0)
     batch.temperature = zeros({batch.num_tokens()}, at::kDouble).fill_(options.temperature);
-  validate(batch, engine.config().vocab_size);
+  batch = validated(batch, engine.config().vocab_size);
 
   const auto [first, last] = share_of(batch.num_sequences(), rank.world);
   const auto share = sequences_of(batch, first, last);

@@ -83,7 +83,7 @@ class Run {
     initialize(engine_, rank_);
     if (checkpoint_) {
       if (!checkpoint_->note().empty()) log_warning(rank_.world.rank(), checkpoint_->note());
-      position_ = checkpoint::load_training_state(engine_, *checkpoint_);
+      position_ = checkpoint::TrainingCheckpoint::load(engine_, *checkpoint_);
       checkpoint_.reset();
     }
     open_datasets();
@@ -109,7 +109,7 @@ class Run {
       const bool stopped = signals.signals_received(rank_.world);
       if (!options_.save.empty() &&
           (last || stopped || (options_.save_interval && position_.iteration % *options_.save_interval == 0)))
-        checkpoint::save_training_state(engine_, options_.save, position_, options_.keep_last.value_or(0));
+        engine_.save_checkpoint(options_.save, position_, options_.keep_last.value_or(0));
       if (stopped) {
         bar.finish();
         if (rank_.is_first())
@@ -120,7 +120,7 @@ class Run {
       }
     }
     bar.finish();
-    if (!options_.save_hf.empty()) engine_.export_hf_weights(options_.save_hf);
+    if (!options_.save_hf.empty()) engine_.save_hf_pretrained(options_.save_hf);
     return 0;
   }
 
@@ -227,7 +227,7 @@ class Run {
   std::int64_t global_batch_size_;
   std::optional<checkpoint::Checkpoint> checkpoint_;  // until it is loaded
   LanguageModelEngine<C, P> engine_;
-  checkpoint::TrainingPosition position_;
+  TrainingPosition position_;
   std::optional<data::Dataset> dataset_, evaluation_;
   std::optional<data::GlobalBatches> batches_, evaluation_batches_;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "mgfl/engine/engine.hpp"
 #include "policies/bridge/auto_bridge.hpp"
 #include "policies/checkpoint/checkpoint.hpp"
 #include "policies/optimizer/adamw.hpp"
@@ -17,11 +18,7 @@
 
 namespace mgfl::checkpoint {
 
-/// How far a run has come.
-struct TrainingPosition {
-  std::int64_t iteration = 0;         // finished iterations
-  std::int64_t consumed_samples = 0;  // of the training data, skipped steps included
-};
+using mgfl::TrainingPosition;
 
 /// What a checkpoint keeps beside tensors.
 struct TrainingState {
@@ -43,28 +40,53 @@ void save_training_tensors(const std::filesystem::path& dir, const TrainingState
 TrainingState load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                                     optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);
 
-/// Collective; the first rank of the job writes. Every rank returns after the checkpoint is complete.
-template <class Engine>
-void save_training_state(Engine& engine, const std::filesystem::path& dir, const TrainingPosition& position,
-                         std::int64_t keep_last) {
-  if (engine.context().world->rank() == 0)
-    save_training_tensors(dir,
-                          {position, engine.optimizer().inner().updates, engine.optimizer().scaler_state(),
-                           engine.lr_scheduler().state()},
-                          engine.bridge(), engine.param_buffer(), engine.optimizer().inner(),
-                          static_cast<int>(keep_last));
-  engine.context().world->barrier();
-}
+/// How Engine::save_checkpoint and load_checkpoint do it, for engines that train with AdamW and Megatron's
+/// schedule.
+struct TrainingCheckpoint {
+  /// Collective; the first rank of the job writes. Every rank returns after the checkpoint is complete.
+  template <class Engine>
+  static void save(Engine& engine, const std::filesystem::path& dir, const TrainingPosition& position,
+                   std::int64_t keep_last) {
+    check_engine<Engine>();
+    if (engine.context().world->rank() == 0)
+      save_training_tensors(dir,
+                            {position, engine.optimizer().inner().updates, engine.optimizer().scaler_state(),
+                             engine.lr_scheduler().state()},
+                            engine.bridge(), engine.param_buffer(), engine.optimizer().inner(),
+                            static_cast<int>(keep_last));
+    engine.context().world->barrier();
+  }
 
-/// Brings an initialized engine to where the checkpoint's run stopped.
-template <class Engine>
-TrainingPosition load_training_state(Engine& engine, const Checkpoint& checkpoint) {
-  auto& inner = engine.optimizer().inner();
-  const auto state = load_training_tensors(checkpoint, engine.config(), engine.param_buffer(), inner);
-  inner.updates = state.optimizer_updates;
-  engine.optimizer().load_scaler_state(state.scaler);
-  engine.lr_scheduler().load_state(state.scheduler);
-  return state.position;
-}
+  /// Brings an initialized engine to where the run of the newest checkpoint in `dir` stopped.
+  template <class Engine>
+  static TrainingPosition load(Engine& engine, const std::filesystem::path& dir) {
+    const auto checkpoint = checkpoint::load(dir);
+    if (!checkpoint.note().empty()) log_warning(engine.context().world->rank(), checkpoint.note());
+    return load(engine, checkpoint);
+  }
+
+  /// The same from an open checkpoint.
+  template <class Engine>
+  static TrainingPosition load(Engine& engine, const Checkpoint& checkpoint) {
+    check_engine<Engine>();
+    auto& inner = engine.optimizer().inner();
+    const auto state = load_training_tensors(checkpoint, engine.config(), engine.param_buffer(), inner);
+    inner.updates = state.optimizer_updates;
+    engine.optimizer().load_scaler_state(state.scaler);
+    engine.lr_scheduler().load_state(state.scheduler);
+    return state.position;
+  }
+
+ private:
+  template <class Engine>
+  static constexpr void check_engine() {
+    static_assert(requires(Engine & engine) {
+      { engine.optimizer().inner() } -> std::same_as<optimizer::AdamW&>;
+      { engine.lr_scheduler().state() } -> std::convertible_to<scheduler::OptimizerParamSchedulerState>;
+    },
+                  "mgfl: checkpoints hold the state of AdamW and of OptimizerParamScheduler; save the state of "
+                  "another optimizer or schedule yourself.");
+  }
+};
 
 }  // namespace mgfl::checkpoint

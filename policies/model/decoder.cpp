@@ -51,9 +51,8 @@ Tensor value_or_none(const OptionalParam& param) {
 }
 
 /// cos and sin of every token's angles, [tokens, head_dim / 2], computed in double.
-void rotary_tables(const MicroBatch& micro_batch, const std::vector<double>& inverse_frequencies,
-                   double factor, Tensor& cos, Tensor& sin) {
-  const auto& batch = micro_batch.batch;
+void rotary_tables(const Batch& batch, const std::vector<double>& inverse_frequencies, double factor,
+                   Tensor& cos, Tensor& sin) {
   const auto tokens = batch.num_tokens();
   const auto half = static_cast<std::int64_t>(inverse_frequencies.size());
   std::vector<std::int64_t> positions(static_cast<std::size_t>(tokens));
@@ -95,7 +94,7 @@ struct Scratch {
 struct LayerPass {
   const TransformerConfig& config;
   std::size_t index;
-  const MicroBatch& micro_batch;
+  const Batch& batch;
   const Tensor& cos;
   const Tensor& sin;
   NoTensorParallel tp;
@@ -116,7 +115,7 @@ struct LayerPass {
   void forward(const DecoderLayer& layer, const Tensor& stream, const Tensor& delta, LayerActivations& saved,
                Scratch& scratch, Tensor& mlp_out) const {
     forward(layer, stream, delta, saved, scratch, mlp_out, [&] {
-      kernels::attention(saved.qkv, micro_batch.batch.cu_seqlens, attention_shape(config, index),
+      kernels::attention(saved.qkv, batch.cu_seqlens, attention_shape(config, index),
                          saved.context, saved.lse);
     });
   }
@@ -166,7 +165,7 @@ struct LayerPass {
     if (attention.linear_proj_bias) kernels::bias_grad(d_stream, attention.linear_proj_bias->main_grad);
     kernels::linear_input_grad(d_stream, attention.linear_proj_weight.value, scratch.d_context);
     kernels::attention_backward(scratch.d_context, saved.qkv, saved.context, saved.lse,
-                                micro_batch.batch.cu_seqlens, attention_shape(config, index), scratch.d_qkv);
+                                batch.cu_seqlens, attention_shape(config, index), scratch.d_qkv);
     Tensor none;
     kernels::qk_norm_rotary_backward(
         scratch.d_qkv, saved.qkv_before_norm, value_or_none(attention.q_layernorm_weight),
@@ -292,18 +291,24 @@ Decoder::Decoder(const TransformerConfig& config)
           vector<placement::Replicated>(mlp + "linear_fc2.bias", config.hidden_size, 0.0);
     layers.push_back(std::move(layer));
   }
-  if (!config.share_embeddings_and_output_weights)
+  if (config.value_head) {
+    value_head.emplace();
+    value_head->weight = matrix<placement::Replicated>("output_layer.weight", 1, config.hidden_size, std);
+    if (config.add_value_head_bias)
+      value_head->bias = vector<placement::Replicated>("output_layer.bias", 1, 0.0);
+  } else if (!config.share_embeddings_and_output_weights) {
     output_layer =
         matrix<placement::Vocab>("output_layer.weight", config.vocab_size, config.hidden_size, std);
+  }
 }
 
-void Decoder::forward(const MicroBatch& batch, Workspace& workspace, bool keep) const {
+void Decoder::forward(const Batch& batch, Workspace& workspace, bool keep) const {
   auto& arena = workspace.arena;
   arena.release({});
   workspace.activations = {};
   auto& run = workspace.activations;
   run.batch = batch;
-  const auto tokens = batch.batch.num_tokens();
+  const auto tokens = batch.num_tokens();
   const auto dtype = word_embeddings.value.scalar_type();
   const auto main = main_dtype(dtype);
   const auto hidden = config_.hidden_size;
@@ -324,7 +329,7 @@ void Decoder::forward(const MicroBatch& batch, Workspace& workspace, bool keep) 
   scratch.delta = arena.take({tokens, hidden}, dtype);
   scratch.activated = arena.take({tokens, config_.ffn_hidden_size}, dtype);
 
-  kernels::embedding(batch.batch.input_ids, word_embeddings.value, 0, embedded);
+  kernels::embedding(batch.input_ids, word_embeddings.value, 0, embedded);
   // The stream that enters a layer is `stream` + `delta`; the first layer's delta is nothing, so its input is
   // a copy.
   Tensor stream = embedded, delta;
@@ -348,30 +353,58 @@ void Decoder::forward(const MicroBatch& batch, Workspace& workspace, bool keep) 
   }
 }
 
-HeadOutput Decoder::head_forward(Workspace& workspace, bool with_entropy) const {
+LanguageModelOutput Decoder::head_forward(Workspace& workspace, const HeadRequest& request) const {
   auto& run = workspace.activations;
-  return linear_cross_entropy(run.hidden, head().value, run.batch.batch, with_entropy, workspace.arena,
-                              run.log_normalizer, run.entropy);
+  return linear_cross_entropy(run.hidden, head().value, run.batch, request, workspace.arena, run.head);
 }
 
-void Decoder::head_backward(Workspace& workspace, const Tensor& d_log_prob, const Tensor& d_entropy) {
+void Decoder::head_backward(Workspace& workspace, const LanguageModelOutput& d_output) {
   auto& run = workspace.activations;
   run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
-  linear_cross_entropy_backward(run.hidden, head().value, run.batch.batch, run.log_normalizer, run.entropy,
-                                d_log_prob, d_entropy, workspace.arena, run.d_hidden, head().main_grad);
+  linear_cross_entropy_backward(run.hidden, head().value, run.batch, run.head, d_output, workspace.arena,
+                                run.d_hidden, head().main_grad);
 }
 
-HeadOutput Decoder::head_forward_backward(Workspace& workspace, const Tensor& d_log_prob, bool with_entropy) {
+LanguageModelOutput Decoder::head_forward_backward(Workspace& workspace, const Tensor& d_log_prob,
+                                                   const HeadRequest& request) {
   auto& run = workspace.activations;
   run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
-  return linear_cross_entropy_forward_backward(run.hidden, head().value, run.batch.batch, d_log_prob,
-                                               with_entropy, workspace.arena, run.d_hidden, head().main_grad);
+  return linear_cross_entropy_forward_backward(run.hidden, head().value, run.batch, d_log_prob, request,
+                                               workspace.arena, run.d_hidden, head().main_grad);
+}
+
+Tensor Decoder::head_logits(Workspace& workspace) const {
+  const auto main = main_dtype(workspace.activations.hidden.scalar_type());
+  const auto scale = logit_scale(workspace.activations.batch, main);
+  return logits(workspace).to(main).mul(scale.unsqueeze(1));
+}
+
+LanguageModelOutput Decoder::output_of_logits(const Tensor& logits, const Batch& batch,
+                                              const HeadRequest& request) {
+  const auto log_p = logits.log_softmax(-1);
+  const auto ignored = batch.labels.eq(ignore_index);
+  LanguageModelOutput output;
+  output.log_probs = log_p.gather(1, batch.labels.masked_fill(ignored, 0).unsqueeze(1))
+                         .squeeze(1)
+                         .masked_fill(ignored, 0.0);
+  if (request.entropy) output.entropy = log_p.exp().mul(log_p).sum(-1).neg();
+  if (request.sum_pi_squared) output.sum_pi_squared = log_p.mul(2.0).exp().sum(-1);
+  return output;
+}
+
+void Decoder::head_logits_backward(Workspace& workspace, const Tensor& d_logits) {
+  auto& run = workspace.activations;
+  run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
+  const auto scale = logit_scale(run.batch, d_logits.scalar_type());
+  const auto d_rows = d_logits.mul(scale.unsqueeze(1)).to(run.hidden.scalar_type());
+  kernels::linear_input_grad(d_rows, head().value, run.d_hidden);
+  kernels::linear_weight_grad(d_rows, run.hidden, head().main_grad);
 }
 
 void Decoder::backward(Workspace& workspace) {
   auto& arena = workspace.arena;
   auto& run = workspace.activations;
-  const auto tokens = run.batch.batch.num_tokens();
+  const auto tokens = run.batch.num_tokens();
   const auto dtype = run.hidden.scalar_type();
   const auto main = main_dtype(dtype);
   const auto layout = qkv_layout(config_);
@@ -391,7 +424,7 @@ void Decoder::backward(Workspace& workspace) {
     const LayerPass pass{config_, i, run.batch, run.cos, run.sin, {}};
     pass.backward(layers[i], run.layers[i], scratch, d_stream);
   }
-  kernels::embedding_backward(run.batch.batch.input_ids, d_stream, 0, embedding_grad());
+  kernels::embedding_backward(run.batch.input_ids, d_stream, 0, embedding_grad());
 }
 
 Tensor Decoder::logits(Workspace& workspace) const {
@@ -421,7 +454,7 @@ void KvCache::grow(std::int64_t capacity) {
 }
 
 Tensor Decoder::prefill(const Batch& prompts, KvCache& cache, Workspace& workspace) const {
-  forward({prompts, 0, 0}, workspace, true);
+  forward(prompts, workspace, true);
   const auto layout = qkv_layout(config_);
   const auto& run = workspace.activations;
   const auto* borders = prompts.cu_seqlens.const_data_ptr<std::int32_t>();
@@ -452,13 +485,13 @@ Tensor Decoder::decode(const Tensor& ids, const std::vector<std::int64_t>& seque
   const auto dtype = word_embeddings.value.scalar_type();
   const auto main = main_dtype(dtype);
   const auto half = static_cast<std::int64_t>(inverse_frequencies_.size());
-  MicroBatch micro_batch;
-  micro_batch.batch.input_ids = ids;
-  micro_batch.batch.position_ids = empty({rows}, at::kLong);
-  auto* positions = micro_batch.batch.position_ids.data_ptr<std::int64_t>();
+  Batch batch;
+  batch.input_ids = ids;
+  batch.position_ids = empty({rows}, at::kLong);
+  auto* positions = batch.position_ids.data_ptr<std::int64_t>();
   for (auto sequence : sequences) *positions++ = cache.lengths[static_cast<std::size_t>(sequence)];
   auto cos = arena.take({rows, half}, main), sin = arena.take({rows, half}, main);
-  rotary_tables(micro_batch, inverse_frequencies_, config_.rope_scaling.attention_factor, cos, sin);
+  rotary_tables(batch, inverse_frequencies_, config_.rope_scaling.attention_factor, cos, sin);
 
   std::array<LayerActivations, 2> saved{take_layer(arena, config_, rows, dtype),
                                         take_layer(arena, config_, rows, dtype)};
@@ -473,7 +506,7 @@ Tensor Decoder::decode(const Tensor& ids, const std::vector<std::int64_t>& seque
   for (std::size_t i = 0; i < layers.size(); ++i) {
     auto& layer = saved[i % 2];
     if (!delta.defined()) layer.input = embedded;
-    const LayerPass pass{config_, i, micro_batch, cos, sin, {}};
+    const LayerPass pass{config_, i, batch, cos, sin, {}};
     pass.forward(layers[i], stream, delta, layer, scratch, mlp_out, [&] {
       attend_to_cache(layer.qkv, sequences, attention_shape(config_, i), cache.lengths, cache.keys[i],
                       cache.values[i], layer.context);
@@ -494,11 +527,15 @@ Tensor Decoder::decode(const Tensor& ids, const std::vector<std::int64_t>& seque
 void Decoder::initialize(std::uint64_t seed) { initialize_parameters(parameters(), seed); }
 
 void Decoder::finalize_tied_grads() {
-  if (!output_layer) word_embeddings.main_grad.add_(tied_embedding_grad_);
+  if (is_tied()) word_embeddings.main_grad.add_(tied_embedding_grad_);
 }
 
 void Decoder::allocate_grads(at::ScalarType main_dtype) {
-  if (!output_layer) tied_embedding_grad_ = zeros(word_embeddings.desc.shape, main_dtype);
+  if (is_tied()) tied_embedding_grad_ = zeros(word_embeddings.desc.shape, main_dtype);
+}
+
+void Decoder::move_grads(c10::DeviceType device) {
+  if (tied_embedding_grad_.defined()) tied_embedding_grad_ = tied_embedding_grad_.to(c10::Device(device));
 }
 
 void Decoder::zero_grads() {

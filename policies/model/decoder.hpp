@@ -7,14 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "mgfl/engine/batch.hpp"
+#include "mgfl/engine/outputs.hpp"
 #include "mgfl/parallel/param.hpp"
 #include "policies/distributed/finalize_model_grads.hpp"
 #include "policies/model/arena.hpp"
+#include "policies/model/linear_cross_entropy.hpp"
 #include "policies/model/transformer_config.hpp"
 
 namespace mgfl::bridge {
 class AutoBridge;
+}
+namespace mgfl::checkpoint {
+struct TrainingCheckpoint;
 }
 
 namespace mgfl::model {
@@ -43,6 +47,12 @@ struct DecoderLayer {
   Mlp mlp;
 };
 
+/// One value a position, in place of logits. Mirrors verl's LinearForLastLayer.
+struct ValueHead {
+  Param<placement::Replicated> weight;               // [1, hidden]
+  std::optional<Param<placement::Replicated>> bias;  // [1]
+};
+
 /// What the forward pass of one layer keeps for its backward pass. Norm outputs and the activated MLP are
 /// computed anew.
 struct LayerActivations {
@@ -60,14 +70,13 @@ struct LayerActivations {
 
 /// One micro-batch on its way through the model. Tensors live in the workspace's arena.
 struct Activations {
-  MicroBatch batch;
+  Batch batch;
   Tensor cos, sin;  // [tokens, head_dim / 2]
   std::vector<LayerActivations> layers;
   Tensor final_input;     // [tokens, hidden]
   Tensor final_rstd;      // [tokens]
   Tensor hidden;          // [tokens, hidden], the head's input
-  Tensor log_normalizer;  // [tokens] lse of the scaled logits, kept for the head's backward pass
-  Tensor entropy;         // [tokens]
+  HeadStatistics head;    // kept for the head's backward pass
   Tensor d_hidden;        // [tokens, hidden], the head's gradient
 };
 
@@ -88,12 +97,17 @@ struct Workspace {
   Activations activations;
 };
 
-/// Model contract of Engine: parameters, and a micro-batch's passes in pieces.
+/// The transformer with a language-model head. Model contract of Engine: parameters, and a micro-batch's
+/// passes in pieces.
 class Decoder {
  public:
   using config_type = TransformerConfig;
   using bridge_type = bridge::AutoBridge;
+  using checkpoint_type = checkpoint::TrainingCheckpoint;
   using workspace_type = Workspace;
+  using output_type = LanguageModelOutput;
+  using loss_input_type = LossInput;
+  static constexpr Head head_kind = Head::language_model;
 
   /// Makes this build's kernels ready for this machine; what its user should know about that, or nothing.
   static std::string enable_fused_kernels();
@@ -108,19 +122,29 @@ class Decoder {
 
   /// Runs embedding, layers and final norm; keeps what backward needs in `workspace` (nothing with keep =
   /// false).
-  void forward(const MicroBatch& batch, Workspace& workspace, bool keep) const;
+  void forward(const Batch& batch, Workspace& workspace, bool keep) const;
 
-  /// log p(label) and entropy of every position, in row chunks, without storing logits. Both [tokens]; 0 at
-  /// ignored labels (log_probs). Entropy is only computed when asked for.
-  HeadOutput head_forward(Workspace& workspace, bool with_entropy) const;
+  /// log p(label), and what else is asked for, of every position, in row chunks, without storing logits.
+  LanguageModelOutput head_forward(Workspace& workspace, const HeadRequest& request) const;
 
-  /// Gradient of sum(d_log_prob * log_prob + d_entropy * entropy) with respect to the head's weight
+  /// Gradient of sum(d_output * output) over the defined parts, with respect to the head's weight
   /// (accumulated) and input.
-  void head_backward(Workspace& workspace, const Tensor& d_log_prob, const Tensor& d_entropy);
+  void head_backward(Workspace& workspace, const LanguageModelOutput& d_output);
 
   /// head_forward and head_backward in one pass over the logits, for losses whose gradient is known
   /// beforehand.
-  HeadOutput head_forward_backward(Workspace& workspace, const Tensor& d_log_prob, bool with_entropy);
+  LanguageModelOutput head_forward_backward(Workspace& workspace, const Tensor& d_log_prob,
+                                            const HeadRequest& request);
+
+  /// Whole logits over the temperature, [tokens, vocab] in fp32 (fp64), for closures that want them.
+  Tensor head_logits(Workspace& workspace) const;
+
+  /// What head_forward gives, from such logits; differentiable.
+  static LanguageModelOutput output_of_logits(const Tensor& logits, const Batch& batch,
+                                              const HeadRequest& request);
+
+  /// Backward of head_logits: the head's weight (accumulated) and input.
+  void head_logits_backward(Workspace& workspace, const Tensor& d_logits);
 
   /// Backward of `forward` from the head's input gradient; accumulates every main_grad.
   void backward(Workspace& workspace);
@@ -149,23 +173,28 @@ class Decoder {
   /// distributed::_allreduce_embedding_grad. Collective over the groups.
   template <parallel::Communicator C>
   void allreduce_embedding_grad(const parallel::GroupList<C>& embd_group) {
-    if (!output_layer) distributed::_allreduce_embedding_grad(word_embeddings.main_grad, embd_group);
+    if (is_tied()) distributed::_allreduce_embedding_grad(word_embeddings.main_grad, embd_group);
   }
 
   /// Allocates what gradients need beside main_grad (a tied weight keeps one buffer per use until the end of
   /// the step).
   void allocate_grads(at::ScalarType main_dtype);
   void zero_grads();
+  void move_grads(c10::DeviceType device);
 
   Param<placement::Vocab> word_embeddings;
   std::vector<DecoderLayer> layers;
   Param<placement::Replicated> final_layernorm;
-  std::optional<Param<placement::Vocab>> output_layer;  // absent when tied
+  std::optional<Param<placement::Vocab>> output_layer;  // absent when tied, and in a critic
+  std::optional<ValueHead> value_head;                  // of a critic only
+
+ protected:
+  bool is_tied() const { return !output_layer && !value_head; }
 
  private:
   const Param<placement::Vocab>& head() const { return output_layer ? *output_layer : word_embeddings; }
   Param<placement::Vocab>& head() { return output_layer ? *output_layer : word_embeddings; }
-  Tensor& embedding_grad() { return output_layer ? word_embeddings.main_grad : tied_embedding_grad_; }
+  Tensor& embedding_grad() { return is_tied() ? tied_embedding_grad_ : word_embeddings.main_grad; }
 
   TransformerConfig config_;
   std::vector<double> inverse_frequencies_;

@@ -12,7 +12,9 @@ BOOST_HANA_ADAPT_STRUCT(mgfl::model::Mlp, linear_fc1_weight, linear_fc1_bias, li
                         linear_fc2_bias);
 BOOST_HANA_ADAPT_STRUCT(mgfl::model::DecoderLayer, input_layernorm_weight, self_attention,
                         pre_mlp_layernorm_weight, mlp);
-BOOST_HANA_ADAPT_STRUCT(mgfl::model::Decoder, word_embeddings, layers, final_layernorm, output_layer);
+BOOST_HANA_ADAPT_STRUCT(mgfl::model::ValueHead, weight, bias);
+BOOST_HANA_ADAPT_STRUCT(mgfl::model::Decoder, word_embeddings, layers, final_layernorm, output_layer,
+                        value_head);
 
 namespace mgfl::model {
 

@@ -6,7 +6,7 @@
 
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
-#include "policies/model/random.hpp"
+#include "mgfl/base/random.hpp"
 
 namespace mgfl::model {
 

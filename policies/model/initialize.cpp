@@ -1,7 +1,7 @@
 #include "policies/model/initialize.hpp"
 
 #include "mgfl/tensor/factory.hpp"
-#include "policies/model/random.hpp"
+#include "mgfl/base/random.hpp"
 
 namespace mgfl::model {
 

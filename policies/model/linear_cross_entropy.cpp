@@ -1,6 +1,7 @@
 #include "policies/model/linear_cross_entropy.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "mgfl/tensor/factory.hpp"
 #include "policies/kernels/kernels.hpp"
@@ -12,12 +13,6 @@ namespace {
 
 // Rows of logits in flight. The weight gradient's GEMM wants many rows in bf16; 16-bit rows are half as wide.
 std::int64_t chunk_rows(at::ScalarType dtype) { return c10::elementSize(dtype) == 2 ? 2048 : 1024; }
-
-/// 1 / temperature of every token; the floor is verl's.
-Tensor logit_scale(const Batch& batch, at::ScalarType dtype) {
-  if (!batch.temperature.defined()) return zeros({batch.num_tokens()}, dtype).fill_(1.0);
-  return batch.temperature.clamp_min(1e-8).reciprocal().to(dtype);
-}
 
 /// What all three passes share: chunk buffers and the batch's per-token inputs.
 struct Pass {
@@ -49,27 +44,45 @@ struct Pass {
     }
   }
 
-  /// Statistics of the chunk, turned into lse, entropy and log p(label) of rows [first, first + rows).
-  void statistics_of(std::int64_t first, std::int64_t rows, const Tensor& chunk, Tensor& log_normalizer,
-                     Tensor& entropy, Tensor& log_probs) {
+  /// e^(z - lse) of the chunk: the probabilities.
+  Tensor probabilities(std::int64_t first, std::int64_t rows, const Tensor& chunk,
+                       const Tensor& log_normalizer) const {
+    const auto column = [&](const Tensor& t) { return t.narrow(0, first, rows).unsqueeze(1); };
+    return chunk.to(statistics).mul_(column(scale)).sub_(column(log_normalizer)).exp_();
+  }
+
+  /// Statistics of the chunk, turned into those of rows [first, first + rows) and log p(label).
+  void statistics_of(std::int64_t first, std::int64_t rows, const Tensor& chunk, HeadStatistics& kept,
+                     Tensor& log_probs) {
     const auto cut = [&](Tensor& t) { return t.narrow(0, 0, rows); };
     auto top = cut(largest), sum = cut(sum_exp), sum_z = cut(sum_exp_z), label_z = cut(predicted);
     const auto labels = batch.labels.narrow(0, first, rows);
     kernels::vocab_row_statistics(chunk, labels, scale.narrow(0, first, rows), 0, top, sum, sum_z, label_z);
     const auto log_sum = sum.log();
-    log_normalizer.narrow(0, first, rows).copy_(log_sum.add(top));
-    entropy.narrow(0, first, rows).copy_(log_sum.sub(sum_z.div(sum)));
+    kept.log_normalizer.narrow(0, first, rows).copy_(log_sum.add(top));
+    kept.entropy.narrow(0, first, rows).copy_(log_sum.sub(sum_z.div(sum)));
     // label_z - largest first: both are near each other, so nothing is lost.
     log_probs.narrow(0, first, rows)
         .copy_(label_z.sub(top).sub(log_sum).masked_fill(labels.eq(ignore_index), 0.0));
+    if (kept.sum_pi_squared.defined())
+      kept.sum_pi_squared.narrow(0, first, rows)
+          .copy_(probabilities(first, rows, chunk, kept.log_normalizer).square_().sum(-1));
   }
 
-  void gradients_of(std::int64_t first, std::int64_t rows, Tensor& chunk, const Tensor& log_normalizer,
-                    const Tensor& entropy, const Tensor& d_log_prob, const Tensor& d_entropy,
-                    Tensor& d_hidden, Tensor& weight_grad) {
+  void gradients_of(std::int64_t first, std::int64_t rows, Tensor& chunk, const HeadStatistics& kept,
+                    const LanguageModelOutput& d_output, Tensor& d_hidden, Tensor& weight_grad) {
     const auto cut = [&](const Tensor& t) { return t.defined() ? t.narrow(0, first, rows) : t; };
-    kernels::vocab_rows_backward(chunk, cut(batch.labels), cut(scale), 0, cut(log_normalizer), cut(entropy),
-                                 cut(d_log_prob), cut(d_entropy));
+    // d sum(p^2) / dz = 2 p (p - sum(p^2)): rarely wanted, so it is not the kernel's business.
+    Tensor d_squares;
+    if (d_output.sum_pi_squared.defined()) {
+      const auto column = [&](const Tensor& t) { return cut(t).unsqueeze(1); };
+      const auto p = probabilities(first, rows, chunk, kept.log_normalizer);
+      d_squares = p.sub(column(kept.sum_pi_squared)).mul_(p).mul_(
+          column(d_output.sum_pi_squared).mul(column(scale)).mul(2.0));
+    }
+    kernels::vocab_rows_backward(chunk, cut(batch.labels), cut(scale), 0, cut(kept.log_normalizer),
+                                 cut(kept.entropy), cut(d_output.log_probs), cut(d_output.entropy));
+    if (d_squares.defined()) chunk.copy_(d_squares.add_(chunk));
     auto d_rows = d_hidden.narrow(0, first, rows);
     kernels::linear_input_grad(chunk, weight, d_rows);
     kernels::linear_weight_grad(chunk, hidden.narrow(0, first, rows), weight_grad);
@@ -77,59 +90,82 @@ struct Pass {
 };
 
 /// An ignored label's log-prob is the constant 0, so nothing flows back through it.
-Tensor without_ignored(const Tensor& d_log_prob, const Batch& batch) {
-  return d_log_prob.masked_fill(batch.labels.eq(ignore_index), 0.0);
+LanguageModelOutput without_ignored(const LanguageModelOutput& d_output, const Batch& batch,
+                                    at::ScalarType dtype) {
+  auto result = d_output;
+  if (result.log_probs.defined())
+    result.log_probs = result.log_probs.masked_fill(batch.labels.eq(ignore_index), 0.0);
+  else
+    result.log_probs = zeros({batch.num_tokens()}, dtype);
+  return result;
+}
+
+HeadStatistics take_statistics(Arena& arena, std::int64_t tokens, at::ScalarType dtype,
+                               const HeadRequest& request) {
+  HeadStatistics kept{arena.take({tokens}, dtype), arena.take({tokens}, dtype), {}};
+  if (request.sum_pi_squared) kept.sum_pi_squared = arena.take({tokens}, dtype);
+  return kept;
+}
+
+/// What is asked for, out of the arena.
+LanguageModelOutput output_of(Tensor log_probs, const HeadStatistics& kept, const HeadRequest& request) {
+  LanguageModelOutput output{std::move(log_probs), {}, {}};
+  if (request.entropy) output.entropy = kept.entropy.clone();
+  if (request.sum_pi_squared) output.sum_pi_squared = kept.sum_pi_squared.clone();
+  return output;
 }
 
 }  // namespace
 
-HeadOutput linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Batch& batch,
-                                bool with_entropy, Arena& arena, Tensor& log_normalizer, Tensor& entropy) {
+Tensor logit_scale(const Batch& batch, at::ScalarType dtype) {
+  if (!batch.temperature.defined()) return zeros({batch.num_tokens()}, dtype).fill_(1.0);
+  return batch.temperature.clamp_min(1e-8).reciprocal().to(dtype);
+}
+
+LanguageModelOutput linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Batch& batch,
+                                         const HeadRequest& request, Arena& arena,
+                                         HeadStatistics& statistics) {
   const auto tokens = hidden.size(0);
-  log_normalizer = arena.take({tokens}, kernels::main_dtype(hidden.scalar_type()));
-  entropy = arena.take({tokens}, kernels::main_dtype(hidden.scalar_type()));
+  statistics = take_statistics(arena, tokens, kernels::main_dtype(hidden.scalar_type()), request);
   const auto start = arena.mark();
   Pass pass(hidden, weight, batch, arena);
-  HeadOutput out{empty({tokens}, pass.statistics), {}};
+  auto log_probs = empty({tokens}, pass.statistics);
   pass.for_each_chunk([&](std::int64_t first, std::int64_t rows, Tensor& chunk) {
-    pass.statistics_of(first, rows, chunk, log_normalizer, entropy, out.log_probs);
+    pass.statistics_of(first, rows, chunk, statistics, log_probs);
   });
-  if (with_entropy) out.entropy = entropy.clone();
   arena.release(start);
-  return out;
+  return output_of(std::move(log_probs), statistics, request);
 }
 
 void linear_cross_entropy_backward(const Tensor& hidden, const Tensor& weight, const Batch& batch,
-                                   const Tensor& log_normalizer, const Tensor& entropy,
-                                   const Tensor& d_log_prob, const Tensor& d_entropy, Arena& arena,
-                                   Tensor& d_hidden, Tensor& weight_grad) {
+                                   const HeadStatistics& statistics, const LanguageModelOutput& d_output,
+                                   Arena& arena, Tensor& d_hidden, Tensor& weight_grad) {
   const auto start = arena.mark();
   Pass pass(hidden, weight, batch, arena);
-  const auto d_label = without_ignored(d_log_prob, batch);
+  const auto d_rows = without_ignored(d_output, batch, pass.statistics);
   pass.for_each_chunk([&](std::int64_t first, std::int64_t rows, Tensor& chunk) {
-    pass.gradients_of(first, rows, chunk, log_normalizer, entropy, d_label, d_entropy, d_hidden, weight_grad);
+    pass.gradients_of(first, rows, chunk, statistics, d_rows, d_hidden, weight_grad);
   });
   arena.release(start);
 }
 
-HeadOutput linear_cross_entropy_forward_backward(const Tensor& hidden, const Tensor& weight,
-                                                 const Batch& batch, const Tensor& d_log_prob,
-                                                 bool with_entropy, Arena& arena, Tensor& d_hidden,
-                                                 Tensor& weight_grad) {
+LanguageModelOutput linear_cross_entropy_forward_backward(const Tensor& hidden, const Tensor& weight,
+                                                          const Batch& batch, const Tensor& d_log_prob,
+                                                          const HeadRequest& request, Arena& arena,
+                                                          Tensor& d_hidden, Tensor& weight_grad) {
   const auto tokens = hidden.size(0);
   const auto start = arena.mark();
-  auto log_normalizer = arena.take({tokens}, kernels::main_dtype(hidden.scalar_type()));
-  auto entropy = arena.take({tokens}, kernels::main_dtype(hidden.scalar_type()));
+  auto kept = take_statistics(arena, tokens, kernels::main_dtype(hidden.scalar_type()), request);
   Pass pass(hidden, weight, batch, arena);
-  HeadOutput out{empty({tokens}, pass.statistics), {}};
-  const auto d_label = without_ignored(d_log_prob, batch);
+  auto log_probs = empty({tokens}, pass.statistics);
+  const auto d_output = without_ignored({d_log_prob, {}, {}}, batch, pass.statistics);
   pass.for_each_chunk([&](std::int64_t first, std::int64_t rows, Tensor& chunk) {
-    pass.statistics_of(first, rows, chunk, log_normalizer, entropy, out.log_probs);
-    pass.gradients_of(first, rows, chunk, log_normalizer, entropy, d_label, Tensor(), d_hidden, weight_grad);
+    pass.statistics_of(first, rows, chunk, kept, log_probs);
+    pass.gradients_of(first, rows, chunk, kept, d_output, d_hidden, weight_grad);
   });
-  if (with_entropy) out.entropy = entropy.clone();
+  auto output = output_of(std::move(log_probs), kept, request);
   arena.release(start);
-  return out;
+  return output;
 }
 
 }  // namespace mgfl::model

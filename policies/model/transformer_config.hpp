@@ -9,6 +9,9 @@
 
 namespace mgfl::model {
 
+/// What stands on top of the last layer: a vocabulary's logits, or a critic's one value a position.
+enum class Head { language_model, value };
+
 /// How rotary frequencies are scaled for long contexts.
 enum class RopeType { standard, llama3, yarn, linear };
 

@@ -23,6 +23,10 @@ std::vector<ParamGroup> AdamW::param_groups(const OptimizerConfig& config) {
   return {{config.lr, config.weight_decay, 1.0, {}, {}}, {config.lr, 0.0, 0.0, {}, {}}};
 }
 
+void AdamW::to(c10::DeviceType device) {
+  for (auto* state : {&exp_avg, &exp_avg_sq}) *state = state->to(c10::Device(device));
+}
+
 void AdamW::step(ParamBuffer& buffer, const std::vector<ParamGroup>& groups, double grad_scale) {
   ++updates;
   const bool rounds = buffer.values.scalar_type() != buffer.main_params.scalar_type();

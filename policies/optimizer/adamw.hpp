@@ -25,6 +25,8 @@ class AdamW {
   /// first. Rounds the new main weights to the model's dtype where that is another.
   void step(ParamBuffer& buffer, const std::vector<ParamGroup>& groups, double grad_scale);
 
+  void to(c10::DeviceType device);
+
   /// Group 0 decays (matrices, embeddings), group 1 does not (norms, biases).
   static std::vector<ParamGroup> param_groups(const OptimizerConfig& config);
 

@@ -18,6 +18,12 @@ struct Local {
   static ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_dtype) {
     return optimizer::allocate_weights(std::move(params), model_dtype);
   }
+  static void move_weights(ParamBuffer& buffer, c10::DeviceType device) {
+    optimizer::move_weights(buffer, device);
+  }
+  static void move_grads(ParamBuffer& buffer, c10::DeviceType device) {
+    optimizer::move_grads(buffer, device);
+  }
   static void allocate_training(ParamBuffer& buffer, at::ScalarType main_dtype) {
     optimizer::allocate_training(buffer, main_dtype);
   }

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "mgfl/engine/batch.hpp"
+#include "mgfl/engine/outputs.hpp"
 #include "mgfl/parallel/communicator.hpp"
 #include "mgfl/parallel/group_list.hpp"
 #include "mgfl/tensor/factory.hpp"
@@ -46,6 +46,12 @@ class MixedPrecisionOptimizer : public Optimizer {
 
   double loss_scale() const {
     return std::visit([](const auto& scaler) { return static_cast<double>(scaler.scale()); }, scaler_);
+  }
+
+  /// Moves main weights and the optimizer's state to a kind of device.
+  void to(c10::DeviceType device) {
+    move_main_params(*buffer_, device);
+    inner_.to(device);
   }
 
   void zero_grad() { buffer_->main_grads.zero_(); }

@@ -12,6 +12,16 @@ std::int64_t numel_of(const ParamDesc& desc) {
   for (auto extent : desc.shape) numel *= extent;
   return numel;
 }
+
+void point_values(ParamBuffer& buffer) {
+  for (std::size_t i = 0; i < buffer.params.size(); ++i)
+    *buffer.params[i].value = buffer.view(buffer.values, i);
+}
+
+void point_grads(ParamBuffer& buffer) {
+  for (std::size_t i = 0; i < buffer.params.size(); ++i)
+    *buffer.params[i].main_grad = buffer.view(buffer.main_grads, i);
+}
 }  // namespace
 
 Tensor ParamBuffer::view(const Tensor& flat, std::size_t param) const {
@@ -33,8 +43,7 @@ ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_
     buffer.numel += (numel_of(*param.desc) + alignment - 1) / alignment * alignment;
   }
   buffer.values = zeros({buffer.numel}, model_dtype);
-  for (std::size_t i = 0; i < buffer.params.size(); ++i)
-    *buffer.params[i].value = buffer.view(buffer.values, i);
+  point_values(buffer);
   return buffer;
 }
 
@@ -42,8 +51,25 @@ void allocate_training(ParamBuffer& buffer, at::ScalarType main_dtype) {
   buffer.main_params =
       buffer.values.scalar_type() == main_dtype ? buffer.values : buffer.values.to(main_dtype);
   buffer.main_grads = zeros({buffer.numel}, main_dtype);
-  for (std::size_t i = 0; i < buffer.params.size(); ++i)
-    *buffer.params[i].main_grad = buffer.view(buffer.main_grads, i);
+  point_grads(buffer);
+}
+
+void move_weights(ParamBuffer& buffer, c10::DeviceType device) {
+  if (buffer.values.device().type() == device) return;
+  const bool shared = buffer.main_params.defined() && buffer.main_params.is_same(buffer.values);
+  buffer.values = buffer.values.to(c10::Device(device));
+  if (shared) buffer.main_params = buffer.values;
+  point_values(buffer);
+}
+
+void move_main_params(ParamBuffer& buffer, c10::DeviceType device) {
+  if (!buffer.main_params.is_same(buffer.values)) buffer.main_params = buffer.main_params.to(c10::Device(device));
+}
+
+void move_grads(ParamBuffer& buffer, c10::DeviceType device) {
+  if (buffer.main_grads.device().type() == device) return;
+  buffer.main_grads = buffer.main_grads.to(c10::Device(device));
+  point_grads(buffer);
 }
 
 }  // namespace mgfl::optimizer

@@ -39,4 +39,10 @@ ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_
 /// Adds main weights (copies of the weights as they are now) and zeroed main gradients.
 void allocate_training(ParamBuffer& buffer, at::ScalarType main_dtype);
 
+/// Moves the weights, the main weights or the gradients to a kind of device, contents and views with them.
+/// Main weights that are the weights move with these.
+void move_weights(ParamBuffer& buffer, c10::DeviceType device);
+void move_main_params(ParamBuffer& buffer, c10::DeviceType device);
+void move_grads(ParamBuffer& buffer, c10::DeviceType device);
+
 }  // namespace mgfl::optimizer

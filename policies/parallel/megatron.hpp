@@ -40,6 +40,7 @@ struct Megatron {
                 "mgfl: this version trains with data parallelism only; use Tp<1>, Pp<1>, Cp<1>, Ep<1>.");
   using communicator_type = C;
   using context_type = Context<C>;
+  static constexpr int pipeline_model_parallel_size = PpExtent::value;
 };
 
 /// Data parallelism alone.

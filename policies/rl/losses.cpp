@@ -32,20 +32,18 @@ void check_not_negative(double value, const char* name) {
 struct Terms {
   LossTerms all;
 
-  void add(const char* name, const Tensor& sum, double count, bool is_loss) {
+  void add(const char* name, const SumAndCount& part, bool is_loss) {
     auto& term = all.emplace_back();  // filled in place: GCC 12 warns of moved short strings
     term.name = name;
-    term.sum = sum;
-    term.count = count;
+    term.sum = is_loss ? part.sum : part.sum.detach();
+    term.count = part.count;
     term.is_loss = is_loss;
-  }
-  void add_part(const char* name, const SumAndCount& part) {
-    add(name, part.sum.detach(), part.count, false);
+    term.aggregation = part.aggregation;
   }
 
   /// A mean over response tokens that enters no gradient.
   void add_mean(const char* name, const Tensor& values, const ResponseTokens& tokens) {
-    add(name, values.detach().sum(), static_cast<double>(tokens.size()), false);
+    add(name, {values.sum(), static_cast<double>(tokens.size())}, false);
   }
 };
 
@@ -110,11 +108,7 @@ SumAndCount agg_loss(const Tensor& loss, const ResponseTokens& tokens, const Agg
     case LossAggMode::token_mean:
       return {loss.sum(), num_tokens};
     case LossAggMode::token_sum:
-      check_user(aggregation.batch_num_tokens > 0,
-                 "RL loss: token-sum needs batch_num_tokens, the response "
-                 "tokens of the whole batch on all data-parallel ranks; it is ",
-                 aggregation.batch_num_tokens, ".");
-      return {loss.sum().mul(aggregation.batch_num_tokens), num_tokens};
+      return {loss.sum(), num_tokens, MetricAggregation::sum};
     case LossAggMode::seq_mean_token_sum:
       return {loss.sum(), num_sequences};
     case LossAggMode::seq_mean_token_mean:
@@ -158,7 +152,7 @@ Tensor kl_penalty(const Tensor& log_prob, const Tensor& ref_log_prob, KlPenalty 
   return bounded.expm1().sub(bounded).clamp(-10.0, 10.0);
 }
 
-LossTerms PolicyLoss::operator()(const PolicyLossInput& input) const {
+LossTerms PolicyLoss::operator()(const PolicyTokens& input) const {
   check_config(config);
   const auto tokens = response_tokens(input.response_mask, input.cu_seqlens);
   const auto log_prob = tokens.select(input.log_probs, "log_probs");
@@ -177,13 +171,13 @@ LossTerms PolicyLoss::operator()(const PolicyLossInput& input) const {
 
   Terms terms;
   const auto policy = agg_loss(gradient.losses, tokens, config.aggregation);
-  terms.add("loss", policy.sum, policy.count, true);
-  terms.add_part("actor/pg_loss", policy);
+  terms.add("loss", policy, true);
+  terms.add("actor/pg_loss", policy, false);
   const auto add_penalty = [&](const char* name, const Tensor& losses, double coefficient) {
     const auto penalty = agg_loss(losses, tokens, config.aggregation);
     auto& total = terms.all.front().sum;
     if (coefficient != 0) total = total.add(penalty.sum.mul(coefficient));
-    terms.add_part(name, penalty);
+    terms.add(name, penalty, false);
   };
   check_user(config.entropy_coeff == 0 || input.entropy.defined(), "RL loss: entropy_coeff is ",
              config.entropy_coeff, " but the input has no entropy; set EngineConfig::calculate_entropy.");
@@ -202,21 +196,47 @@ LossTerms PolicyLoss::operator()(const PolicyLossInput& input) const {
   return std::move(terms.all);
 }
 
-LossTerms ValueLoss::operator()(const ValueLossInput& input) const {
-  check_not_negative(config.cliprange_value, "cliprange_value");
+LossTerms ValueLoss::operator()(const ValueTokens& input) const {
+  if (config.cliprange_value) check_not_negative(*config.cliprange_value, "cliprange_value");
   const auto tokens = response_tokens(input.response_mask, input.cu_seqlens);
   const auto vpreds = tokens.select(input.vpreds, "vpreds");
-  const auto values = tokens.select(input.values, "values");
   const auto returns = tokens.select(input.returns, "returns");
-  const auto bounded =
-      vpreds.maximum(values.sub(config.cliprange_value)).minimum(values.add(config.cliprange_value));
-  const auto plain = vpreds.sub(returns).square(), clipped = bounded.sub(returns).square();
+  const auto plain = vpreds.sub(returns).square();
+  auto clipped = plain;
+  if (config.cliprange_value) {
+    const auto values = tokens.select(input.values, "values");
+    const auto bounded =
+        vpreds.maximum(values.sub(*config.cliprange_value)).minimum(values.add(*config.cliprange_value));
+    clipped = bounded.sub(returns).square();
+  }
   const auto loss = agg_loss(plain.maximum(clipped).mul(0.5), tokens, config.aggregation);
   Terms terms;
-  terms.add("critic/vf_loss", loss.sum, loss.count, true);
+  terms.add("critic/vf_loss", loss, true);
   terms.add_mean("critic/vf_clipfrac", clipped.gt(plain), tokens);
   terms.add_mean("critic/vpred_mean", vpreds, tokens);
   return std::move(terms.all);
+}
+
+namespace {
+
+Tensor response_mask_of(const Batch& batch) {
+  const auto mask = batch.token_fields.find("response_mask");
+  return mask.defined() ? mask : batch.loss_mask;
+}
+
+}  // namespace
+
+LossTerms PolicyLoss::operator()(const LossInput& input) const {
+  const auto& fields = input.batch.token_fields;
+  return (*this)(PolicyTokens{input.log_probs, input.entropy, response_mask_of(input.batch),
+                              input.batch.cu_seqlens, fields.at("old_log_probs"), fields.at("advantages"),
+                              fields.find("ref_log_prob"), fields.find("rollout_is_weights")});
+}
+
+LossTerms ValueLoss::operator()(const ValueLossInput& input) const {
+  const auto& fields = input.batch.token_fields;
+  return (*this)(ValueTokens{input.values, response_mask_of(input.batch), input.batch.cu_seqlens,
+                             config.cliprange_value ? fields.at("values") : Tensor(), fields.at("returns")});
 }
 
 }  // namespace mgfl::rl

@@ -2,9 +2,10 @@
 /// verl's ppo_loss, value_loss and agg_loss.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
-#include "mgfl/engine/batch.hpp"
+#include "mgfl/engine/outputs.hpp"
 #include "policies/rl/response_tokens.hpp"
 
 namespace mgfl::rl {
@@ -26,18 +27,16 @@ struct Aggregation {
   /// Divisor of seq-mean-token-sum-norm, which needs one: verl's default is the length that responses are
   /// padded to, which packed sequences do not have.
   double loss_scale_factor = 0;
-  /// token-sum needs it: response tokens of the whole batch, over all data-parallel ranks. The engine divides
-  /// by that number, so the sum is multiplied by it.
-  double batch_num_tokens = 0;
   /// Whether sequences without a response token count in S, as where verl gets global_batch_size.
   bool count_masked_sequences = false;
 };
 
-/// The sum and the count that the engine adds up over micro-batches and data-parallel ranks and divides once:
-/// exact however the batch is split between sequences.
+/// The sum and the count that the engine adds up over micro-batches and data-parallel ranks and divides once
+/// (or not at all: token-sum): exact however the batch is split between sequences.
 struct SumAndCount {
   Tensor sum;  // fp64 scalar, differentiable
   double count = 0;
+  MetricAggregation aggregation = MetricAggregation::mean;
 };
 
 /// Aggregates `loss`, fp64 [responses].
@@ -74,7 +73,7 @@ struct PolicyLossConfig {
 };
 
 /// One micro-batch: packed vectors [tokens], fp32 or fp64.
-struct PolicyLossInput {
+struct PolicyTokens {
   Tensor log_probs;      // of the policy, differentiated
   Tensor entropy;        // differentiated; undefined where entropy_coeff is 0 and no metric is wanted
   Tensor response_mask;  // 1 on positions that predict a response token
@@ -88,29 +87,37 @@ struct PolicyLossInput {
 /// PPO's or GSPO's loss with entropy bonus and KL penalty. Terms: loss, which enters the gradient;
 /// actor/pg_loss, actor/entropy_loss and kl_loss, its parts; actor/pg_clipfrac, actor/ppo_kl and
 /// actor/pg_clipfrac_lower, means over response tokens.
+///
+/// As a loss of an engine it takes from the batch's token fields, verl's names: old_log_probs, advantages,
+/// and where they are there ref_log_prob, rollout_is_weights and response_mask, else loss_mask.
 struct PolicyLoss {
   PolicyLossConfig config;
-  LossTerms operator()(const PolicyLossInput& input) const;
+  LossTerms operator()(const PolicyTokens& tokens) const;
+  LossTerms operator()(const LossInput& input) const;
 };
 
 struct ValueLossConfig {
-  double cliprange_value = 0.5;  // predictions count within old values +- this
+  std::optional<double> cliprange_value = 0.5;  // predictions count within old values +- this; none: as they are
   Aggregation aggregation = {};
 };
 
 /// One micro-batch: packed vectors [tokens], fp32 or fp64.
-struct ValueLossInput {
+struct ValueTokens {
   Tensor vpreds;  // the critic's values, differentiated
   Tensor response_mask;
   Tensor cu_seqlens;  // int32 [sequences + 1]
-  Tensor values;      // the critic's when the responses were drawn
+  Tensor values;      // the critic's when the responses were drawn; undefined where nothing is clipped
   Tensor returns;
 };
 
 /// PPO's clipped value loss, 0.5 max((v - R)^2, (clip(v) - R)^2). Terms: critic/vf_loss, which enters the
 /// gradient; critic/vf_clipfrac and critic/vpred_mean, means over response tokens.
+///
+/// As a loss of an engine it takes the batch's token fields returns, values where it clips, and response_mask
+/// where it is there, else loss_mask.
 struct ValueLoss {
   ValueLossConfig config;
+  LossTerms operator()(const ValueTokens& tokens) const;
   LossTerms operator()(const ValueLossInput& input) const;
 };
 

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,12 +17,18 @@
 #include "mgfl/engine/batch.hpp"
 #include "mgfl/engine/engine_steps_decl.hpp"
 #include "mgfl/engine/loss.hpp"
+#include "mgfl/engine/metrics.hpp"
+#include "mgfl/engine/mini_batches.hpp"
+#include "mgfl/engine/modes.hpp"
+#include "mgfl/engine/outputs.hpp"
+#include "mgfl/engine/padded_batch.hpp"
 #include "mgfl/override/dispatch.hpp"
 #include "mgfl/override/environment.hpp"
 #include "mgfl/parallel/agreement.hpp"
 #include "mgfl/parallel/group_list.hpp"
 #include "mgfl/policy/optimizer_policy.hpp"
 #include "mgfl/policy/parallel_policy.hpp"
+#include "mgfl/pipeline/schedules.hpp"
 #include "mgfl/policy/scheduler_policy.hpp"
 #include "mgfl/tensor/autograd.hpp"
 #include "mgfl/tensor/factory.hpp"
@@ -30,7 +37,8 @@ namespace mgfl {
 
 namespace model {
 class Decoder;
-}
+class ValueModel;
+}  // namespace model
 
 /// Where the model comes from.
 struct ModelConfig {
@@ -40,11 +48,41 @@ struct ModelConfig {
 };
 
 struct EngineConfig {
-  std::int64_t micro_batch_size = 1;            // sequences
-  std::int64_t max_tokens_per_micro_batch = 0;  // > 0: pack whole sequences up to this many tokens instead
-  bool forward_only = false;                    // no gradients, no optimizer: a reference model
-  bool calculate_entropy = false;               // per-token entropy in outputs
+  std::int64_t micro_batch_size = 1;                  // sequences
+  std::int64_t max_tokens_per_micro_batch = 0;        // > 0: a hard cap of tokens instead
+  std::int64_t infer_micro_batch_size = 0;            // of forward-only calls; 0: as above
+  std::int64_t infer_max_tokens_per_micro_batch = 0;  // of forward-only calls; 0: as above
+  bool forward_only = false;            // no gradients, no optimizer: a reference model
+  bool calculate_entropy = false;       // per-token entropy in outputs
+  bool calculate_sum_pi_squared = false;
+  bool use_fused_kernels = true;        // false: closures see whole logits
+  bool param_offload = false;           // weights and gradients lie on the host outside train and eval mode
+  bool optimizer_offload = false;       // optimizer state lies on the host outside train mode
+  c10::DeviceType device = c10::DeviceType::CPU;  // where the engine computes
 };
+
+/// How far a training run has come.
+struct TrainingPosition {
+  std::int64_t iteration = 0;         // finished iterations
+  std::int64_t consumed_samples = 0;  // of the training data, skipped steps included
+};
+
+/// A low-rank adapter that was trained in place of the weights.
+struct PeftConfig {
+  std::int64_t rank = 0;
+  double alpha = 0;
+  std::vector<std::string> target_modules;
+};
+
+/// What an inference engine gets: a range of (Hugging Face name, tensor), and whose adapter they are.
+template <class Range>
+struct PerTensorParams {
+  Range params;
+  std::optional<PeftConfig> peft_config;
+};
+
+/// Stands for no loss in a forward-only call: outputs alone.
+struct NoLoss {};
 
 static_assert(family_is_checked<targets::build_tf_config>);
 static_assert(family_is_checked<targets::build_megatron_module>);
@@ -68,7 +106,12 @@ class Engine {
   static constexpr bool scheduler_builds_from_config = scheduler::BuildsFromConfig<S>;
   using model_type = Model;
   using bridge_type = typename Model::bridge_type;
-  using LossClosure = function_ref<LossTerms(const LossInput&)>;
+  using output_type = typename Model::output_type;
+  using loss_input_type = typename Model::loss_input_type;
+  using result_type = BatchResultOf<output_type>;
+  using train_result_type = TrainResultOf<output_type>;
+  using LossClosure = function_ref<LossTerms(const loss_input_type&)>;
+  using mode_guard_type = ModeGuard<Engine>;
 
   /// Borrows the context's groups, which must outlive the engine. Nothing is allocated before initialize().
   Engine(ModelConfig model_config, EngineConfig engine_config, optimizer::OptimizerConfig optimizer_config,
@@ -92,23 +135,137 @@ class Engine {
       _build_optimizer();
       _build_lr_scheduler();
     }
+    to(c10::DeviceType::CPU, is_param_offload_enabled(), is_optimizer_offload_enabled(), true);
   }
 
-  /// Forward (and backward, unless forward_only) of this rank's batch. Loss sums, counts and gradients are
-  /// reduced over the data-parallel group; the one division happens here, so that gradients are those of the
-  /// mean. Collective. `loss_function`: a TokenWeightedLoss, or any callable LossTerms(const LossInput&).
+  // ---- modes and memory
+
+  bool is_param_offload_enabled() const { return engine_config_.param_offload; }
+  bool is_optimizer_offload_enabled() const { return engine_config_.optimizer_offload; }
+
+  /// The engine in train or eval mode while the guard lives, see ModeGuard.
+  [[nodiscard]] mode_guard_type train_mode(const ModeOptions& options = {}) {
+    check_trains("train_mode");
+    return mode_guard_type(*this, Mode::train, options);
+  }
+  [[nodiscard]] mode_guard_type eval_mode(const ModeOptions& options = {}) {
+    return mode_guard_type(*this, Mode::eval, options);
+  }
+
+  /// Moves weights, optimizer state and gradients to a kind of device; gradients only with the weights, and
+  /// with their contents. UserError where this process has no such device.
+  void to(c10::DeviceType device, bool model = true, bool optimizer = true, bool grad = true) {
+    NoGradGuard no_grad;
+    check_device(device);
+    if (model) {
+      O::move_weights(*buffer_, device);
+      if (grad && optimizer_) {
+        O::move_grads(*buffer_, device);
+        model_->move_grads(device);
+      }
+    }
+    if (optimizer && optimizer_) optimizer_->to(device);
+  }
+
+  // ---- batches
+
+  /// Forward (and backward, unless forward_only) of this rank's batch, validated once and cut into as many
+  /// micro-batches on every data-parallel rank. Loss sums, counts and gradients are reduced over the
+  /// data-parallel group; the one division happens here, so that gradients are those of the mean. Outputs are
+  /// in the batch's order. Collective. `loss_function`: a TokenWeightedLoss, or any callable
+  /// LossTerms(const loss_input_type&); NoLoss with forward_only.
   template <class Loss>
-  BatchResult forward_backward_batch(const Batch& batch, Loss&& loss_function, bool forward_only = false) {
-    if constexpr (TokenWeightedLoss<std::remove_cvref_t<Loss>>) {
+  result_type forward_backward_batch(const Batch& batch, Loss&& loss_function, bool forward_only = false) {
+    using L = std::remove_cvref_t<Loss>;
+    if constexpr (std::is_same_v<L, NoLoss>) {
+      check_run(forward_only, "forward_backward_batch: a backward pass needs a loss.");
+      return run_batch(batch, {}, nullptr, true);
+    } else if constexpr (TokenWeightedLoss<L> && has_log_probs) {
       auto weights = [&](const Batch& part) { return loss_function.token_weights(part); };
       return run_batch(batch, TokenWeightClosure(weights), nullptr, forward_only);
     } else {
-      LossClosure closure(loss_function);
-      return run_batch(batch, {}, &closure, forward_only);
+      static_assert(std::is_invocable_r_v<LossTerms, L&, const loss_input_type&>,
+                    "mgfl: a loss takes (const LossInput&) where the engine has a language-model head and "
+                    "(const ValueLossInput&) where it has a value head, and returns LossTerms.");
+      if constexpr (std::is_invocable_r_v<LossTerms, L&, const loss_input_type&>) {
+        LossClosure closure(loss_function);
+        return run_batch(batch, {}, &closure, forward_only);
+      } else {
+        return {};  // the sentence above is enough
+      }
     }
   }
 
+  /// The same for sequences padded to one length; outputs are [sequences, length], 0 at padding.
+  template <class Loss>
+  result_type forward_backward_batch(const PaddedBatch& batch, Loss&& loss_function,
+                                     bool forward_only = false) {
+    const auto packed = pack(batch);
+    auto result = forward_backward_batch(packed.batch, std::forward<Loss>(loss_function), forward_only);
+    for (auto* part : result.parts())
+      if (part->defined()) *part = packed.unpack(*part);
+    return result;
+  }
+
+  /// One optimizer step on a batch: zero the gradients, forward and backward, step. Moves no schedule.
+  /// Collective.
+  template <class AnyBatch, class Loss>
+  train_result_type train_batch(const AnyBatch& batch, Loss&& loss_function) {
+    check_trains("train_batch");
+    optimizer_zero_grad();
+    train_result_type result;
+    static_cast<result_type&>(result) = forward_backward_batch(batch, std::forward<Loss>(loss_function));
+    result.lr = optimizer_->param_groups.front().lr;
+    result.step = optimizer_step();
+    return result;
+  }
+
+  /// Outputs (and a loss, where one is given) without gradients. Collective.
+  template <class AnyBatch, class Loss = NoLoss>
+  result_type infer_batch(const AnyBatch& batch, Loss&& loss_function = {}) {
+    return forward_backward_batch(batch, std::forward<Loss>(loss_function), true);
+  }
+
+  /// Optimizer steps on mini-batches of this rank's batch, epoch by epoch, and one step of the schedule at
+  /// the end if any of them was made. Mini-batches do not depend on the number of ranks, see
+  /// mini_batches_of_epoch. Collective.
+  template <class Loss>
+  std::vector<train_result_type> train_mini_batch(const Batch& batch, Loss&& loss_function,
+                                                  const MiniBatchConfig& config) {
+    check_trains("train_mini_batch");
+    const auto whole = validated(batch, this->config().vocab_size);
+    const auto units = units_of_all_ranks(whole);
+    std::vector<train_result_type> results;
+    bool stepped = false;
+    for (std::int64_t epoch = 0; epoch < std::max<std::int64_t>(config.epochs, 1); ++epoch)
+      for (const auto& sequences : mini_batches_of_epoch(units, config, epoch, get_data_parallel_rank())) {
+        results.push_back(train_batch(select_sequences(whole, sequences).batch, loss_function));
+        stepped = stepped || results.back().step.stepped;
+      }
+    if (stepped) lr_scheduler_step();
+    return results;
+  }
+
+  /// Logits [tokens, vocab] of a batch, micro-batch by micro-batch.
+  Tensor logits(const Batch& batch) requires requires(Model& model, typename Model::workspace_type& workspace) {
+    model.logits(workspace);
+  }
+  {
+    NoGradGuard no_grad;
+    const auto whole = validated(batch, config().vocab_size);
+    auto out = empty({whole.num_tokens(), config().vocab_size}, precision::model_dtype);
+    for (const auto& part : micro_batches(whole, true)) {
+      if (part.batch.num_tokens() == 0) continue;
+      model_->forward(part.batch, workspace_, false);
+      out.index_copy_(0, part.places, model_->logits(workspace_));
+    }
+    return out;
+  }
+
+  // ---- steps
+
   void optimizer_zero_grad() {
+    check_trains("optimizer_zero_grad");
     optimizer_->zero_grad();
     model_->zero_grads();
     grads_are_zero_ = true;
@@ -117,33 +274,31 @@ class Engine {
   /// A skipped step is a result: nothing but the loss scale has changed then. Collective.
   StepResult optimizer_step() {
     NoGradGuard no_grad;
+    check_trains("optimizer_step");
     if (empty_batch_) return {false, false, 0.0, -1, optimizer_->loss_scale()};
     return optimizer_->step();
   }
 
-  /// Moves the schedule on; `increment` is in the schedule's unit. Call it after a step that was not skipped.
-  void lr_scheduler_step(std::int64_t increment = 1) {
+  /// Moves the schedule on and returns the new learning rate of group 0; `increment` is in the schedule's
+  /// unit. Call it after a step that was not skipped.
+  double lr_scheduler_step(std::int64_t increment = 1) {
+    check_trains("lr_scheduler_step");
     if constexpr (scheduler::StepsByIncrement<S>)
       scheduler_->step(increment);
     else
       for (std::int64_t i = 0; i < increment; ++i) scheduler_->step();
+    return optimizer_->param_groups.front().lr;
   }
 
-  /// Logits [tokens, vocab] of a batch, micro-batch by micro-batch.
-  Tensor logits(const Batch& batch) {
-    NoGradGuard no_grad;
-    validate(batch, config().vocab_size);
-    auto out = empty({batch.num_tokens(), config().vocab_size}, precision::model_dtype);
-    for (const auto& part : micro_batches(batch)) {
-      model_->forward(part, workspace_, false);
-      out.narrow(0, part.first_token, part.batch.num_tokens()).copy_(model_->logits(workspace_));
-    }
-    return out;
-  }
+  // ---- weights
 
+  /// Every weight in the model's dtype under its Hugging Face name, for an inference engine: a range that
+  /// makes one tensor at a time, and the adapter's configuration where the weights are an adapter's, which
+  /// this version has none of. `base_sync_done` is for adapters. The range borrows the engine's weights.
+//@@GPTP
   /// Writes a folder that transformers loads, from main weights where there are any. Names, shapes and dtypes
   /// are the source's; fp64 writes F64. The first rank of the job writes. Collective.
-  void export_hf_weights(const std::string& folder) {
+  void save_hf_pretrained(const std::string& folder) {
     constexpr bool exact = precision::model_dtype == c10::ScalarType::Double;
     const auto dtype = exact ? std::optional(precision::model_dtype) : std::nullopt;
     if (context_.world->rank() == 0) {
@@ -155,6 +310,34 @@ class Engine {
     context_.world->barrier();
   }
 
+  /// Saves the whole training state under `local_path`, and keeps the newest `max_ckpt_to_keep` checkpoints
+  /// there (0: all). A crash loses nothing older. Collective.
+  void save_checkpoint(const std::string& local_path, const TrainingPosition& position,
+                       std::int64_t max_ckpt_to_keep = 0) {
+    check_trains("save_checkpoint");
+    Model::checkpoint_type::save(*this, local_path, position, max_ckpt_to_keep);
+  }
+
+  /// Goes on from the newest checkpoint under `local_path`. UserError where there is none, or where it does
+  /// not fit this engine. Collective.
+  TrainingPosition load_checkpoint(const std::string& local_path) {
+    check_trains("load_checkpoint");
+    return Model::checkpoint_type::load(*this, local_path);
+  }
+
+  // ---- who and what this is
+
+  /// Whether this rank returns the outputs of its data-parallel replica.
+  bool is_mp_src_rank_with_outputs() const {
+    const auto& place = context_.place;
+    return place.tp == 0 && place.cp == 0 && place.pp == context_.extents.pp - 1;
+  }
+
+  int get_data_parallel_rank() const { return context_.data_parallel->rank(); }
+  int get_data_parallel_size() const { return context_.data_parallel->size(); }
+  communicator_type& get_data_parallel_group() { return *context_.data_parallel; }
+  communicator_type& get_model_parallel_group() { return *context_.model_parallel; }
+
   const auto& config() const { return model_->config(); }
   const context_type& context() const { return context_; }
   Model& module() { return *model_; }
@@ -164,14 +347,14 @@ class Engine {
   const EngineConfig& engine_config() const { return engine_config_; }
   auto& param_buffer() { return *buffer_; }
 
-  int get_data_parallel_rank() const { return context_.data_parallel->rank(); }
-  int get_data_parallel_size() const { return context_.data_parallel->size(); }
-
  private:
   using TokenWeightClosure = std::optional<function_ref<TokenWeights(const Batch&)>>;
+  static constexpr bool has_log_probs = requires(output_type& output) { output.log_probs; };
+  static constexpr bool has_logits = requires(loss_input_type& input) { input.logits; };
 
   template <class, class>
   friend struct implementation;  // overrides of the steps see what the steps see
+  friend mode_guard_type;
 
   void _build_tf_config() { dispatch_family<targets::build_tf_config, Engine>(*this); }
   void _build_megatron_module() { dispatch_family<targets::build_megatron_module, Engine>(*this); }
@@ -186,157 +369,236 @@ class Engine {
     if (!note.empty()) log_warning(context_.world->rank(), note);
   }
 
-  std::vector<MicroBatch> micro_batches(const Batch& batch) const {
-    return split_micro_batches(batch, engine_config_.micro_batch_size,
-                               engine_config_.max_tokens_per_micro_batch);
+  void check_trains(const char* what) const {
+    check_run(optimizer_.has_value(), what,
+              engine_config_.forward_only ? ": this engine is forward_only; it holds no optimizer."
+                                          : ": call initialize() first.");
+  }
+
+  void enter(Mode mode, const ModeOptions& options) {
+    check_run(!mode_, mode == Mode::train ? "train_mode" : "eval_mode",
+              ": the engine is in a mode already; leave that first.");
+    mode_ = mode;
+    move_for(mode, options, engine_config_.device);
+  }
+
+  void leave(Mode mode, const ModeOptions& options, bool by_exception) noexcept {
+    if (mode == Mode::train && (options.zero_grad_on_exit || by_exception)) optimizer_zero_grad();
+    move_for(mode, options, c10::DeviceType::CPU);
+    mode_.reset();
+  }
+
+  void move_for(Mode mode, const ModeOptions& options, c10::DeviceType device) {
+    if (options.disable_auto_offload) return;
+    to(device, is_param_offload_enabled(), mode == Mode::train && is_optimizer_offload_enabled(),
+       mode == Mode::train);
+  }
+
+  std::vector<MicroBatch> micro_batches(const Batch& batch, bool forward_only) {
+    const auto first_positive = [](std::int64_t a, std::int64_t b) { return a > 0 ? a : b; };
+    const auto& own = engine_config_;
+    MicroBatchLimits limits;
+    limits.micro_batch_size = batch.options.micro_batch_size.value_or(
+        first_positive(forward_only ? own.infer_micro_batch_size : 0, own.micro_batch_size));
+    limits.max_tokens_per_micro_batch = batch.options.max_tokens_per_micro_batch.value_or(first_positive(
+        forward_only ? own.infer_max_tokens_per_micro_batch : 0, own.max_tokens_per_micro_batch));
+    limits.linear_cost = 6 * config().hidden_size;
+    auto sequences = micro_batch_sequences(batch, limits, 1);
+    const auto most = all_reduce_count(static_cast<std::int64_t>(sequences.size()), ReduceOp::max);
+    if (most > static_cast<std::int64_t>(sequences.size()))
+      sequences = micro_batch_sequences(batch, limits, most);
+    std::vector<MicroBatch> parts;
+    for (const auto& part : sequences) parts.push_back(select_sequences(batch, part));
+    return parts;
+  }
+
+  Tensor units_of_all_ranks(const Batch& batch) {
+    const auto longest = all_reduce_count(batch.num_sequences(), ReduceOp::max);
+    auto all = zeros({get_data_parallel_size(), longest}, at::kLong);
+    context_.data_parallel->all_gather(units_of(batch, longest), all);
+    return all;
   }
 
   /// What every micro-batch of one call shares.
   struct Pass {
     TokenWeightClosure token_weights;
     const LossClosure* closure;
+    HeadRequest request;
+    bool fused;
     bool training;
     double backward_scale;  // multiplies every gradient until finalize_model_grads divides
-    BatchResult& result;
+    result_type& result;
   };
 
-  BatchResult run_batch(const Batch& batch, TokenWeightClosure token_weights, const LossClosure* closure,
+  result_type run_batch(const Batch& given, TokenWeightClosure token_weights, const LossClosure* closure,
                         bool forward_only) {
     NoGradGuard no_grad;
-    check_run(forward_only || optimizer_.has_value(), "forward_backward_batch: this engine is forward_only.");
+    if (!forward_only) check_trains("forward_backward_batch");
     check_run(forward_only || grads_are_zero_,
               "forward_backward_batch: gradients of an earlier batch are still there; call "
               "optimizer_zero_grad() first. Give "
               "all micro-batches of a step in one batch, so that they share one division.");
-    validate(batch, config().vocab_size);
-    BatchResult result;
-    const auto dtype = precision::main_dtype;
-    result.log_probs = zeros({batch.num_tokens()}, dtype);
-    if (engine_config_.calculate_entropy) result.entropy = zeros({batch.num_tokens()}, dtype);
-    result.tokens = all_reduce_count(batch.num_tokens());
+    const auto batch = validated(given, config().vocab_size);
+    const HeadRequest request{batch.options.calculate_entropy.value_or(engine_config_.calculate_entropy),
+                              batch.options.calculate_sum_pi_squared.value_or(
+                                  engine_config_.calculate_sum_pi_squared)};
+    result_type result;
+    result.tokens = all_reduce_count(batch.num_tokens(), ReduceOp::sum);
     // Keeps 16-bit gradients of a sum over many tokens in range; a power of two, so it changes no bit
     // elsewhere.
     const double normalizer =
         std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(result.tokens, 1)));
     const double loss_scale = forward_only ? 1.0 : optimizer_->loss_scale();
-    const Pass pass{token_weights, closure, !forward_only, loss_scale / normalizer, result};
-    if (batch.num_tokens() > 0)
-      for (const auto& part : micro_batches(batch)) forward_step(part, pass);
-    reduce_metrics(result);
-    if (!forward_only) {
-      finalize_model_grads(result, normalizer);
-      grads_are_zero_ = false;
-    }
+    const Pass pass{token_weights, closure, request, batch.options.use_fused_kernels.value_or(engine_config_.use_fused_kernels), !forward_only, loss_scale / normalizer, result};
+
+    const auto parts = micro_batches(batch, forward_only);
+    result.num_micro_batches = static_cast<std::int64_t>(parts.size());
+    if (!forward_only) grads_are_zero_ = false;
+    constexpr auto forward_backward_func = pipeline::get_forward_backward_func<P::pipeline_model_parallel_size>();
+    forward_backward_func(
+        result.num_micro_batches,
+        [&](std::int64_t i) { forward_step(parts[static_cast<std::size_t>(i)], batch, pass); },
+        [&](std::int64_t i) {
+          if (parts[static_cast<std::size_t>(i)].batch.num_tokens() > 0) model_->backward(workspace_);
+        },
+        forward_only);
+    fill_outputs(result, batch.num_tokens(), request);
+    reduce_metrics(result.metrics, *context_.data_parallel);
+    if (!forward_only) finalize_model_grads(result, normalizer);
     return result;
   }
 
-  void forward_step(const MicroBatch& part, const Pass& pass) {
-    model_->forward(part, workspace_, pass.training);
-    HeadOutput output;
-    if (pass.token_weights) {
-      auto weights = (*pass.token_weights)(part.batch);
-      weights.weight = weights.weight.to(precision::main_dtype);
-      output = pass.training
-                   ? model_->head_forward_backward(workspace_, weights.weight.mul(-pass.backward_scale),
-                                                   engine_config_.calculate_entropy)
-                   : model_->head_forward(workspace_, engine_config_.calculate_entropy);
-      add_metric(pass.result, weights.name, -ordered_sum(weights.weight.mul(output.log_probs)),
-                 weights.count);
-    } else {
-      output = model_->head_forward(workspace_, engine_config_.calculate_entropy);
-      closure_step(part, pass, output);
+  /// One micro-batch through model, head and loss; the head's input gradient waits in the workspace. A
+  /// micro-batch without tokens only keeps the ranks in step.
+  void forward_step(const MicroBatch& part, const Batch& batch, const Pass& pass) {
+    if (part.batch.num_tokens() == 0) return;
+    model_->forward(part.batch, workspace_, pass.training);
+    auto output = head_step(part.batch, pass);
+    const auto parts = output.parts(), whole = pass.result.parts();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (!parts[i]->defined()) continue;
+      if (!whole[i]->defined()) *whole[i] = zeros({batch.num_tokens()}, precision::main_dtype);
+      whole[i]->index_copy_(0, part.places, parts[i]->detach());
     }
-    const auto place = [&](Tensor& whole) {
-      return whole.narrow(0, part.first_token, part.batch.num_tokens());
-    };
-    place(pass.result.log_probs).copy_(output.log_probs);
-    if (output.entropy.defined()) place(pass.result.entropy).copy_(output.entropy);
-    if (pass.training) model_->backward(workspace_);
+  }
+
+  output_type head_step(const Batch& part, const Pass& pass) {
+    if constexpr (has_logits)
+      if (!pass.fused) return logits_step(part, pass);
+    if constexpr (has_log_probs)
+      if (pass.token_weights) return token_weights_step(part, pass);
+    auto output = model_->head_forward(workspace_, pass.request);
+    if (pass.closure) closure_step(part, pass, output);
+    return output;
+  }
+
+  /// The gradient is known beforehand, so one pass over the logits is enough.
+  output_type token_weights_step(const Batch& part, const Pass& pass) requires(has_log_probs) {
+    auto weights = (*pass.token_weights)(part);
+    weights.weight = weights.weight.to(precision::main_dtype);
+    auto output = pass.training
+                      ? model_->head_forward_backward(workspace_, weights.weight.mul(-pass.backward_scale),
+                                                      pass.request)
+                      : model_->head_forward(workspace_, pass.request);
+    add_metric(pass.result.metrics, weighted_sum(weights, output.log_probs));
+    return output;
+  }
+
+  static LossTerm weighted_sum(const TokenWeights& weights, const Tensor& log_probs) {
+    return {weights.name,
+            zeros({1}, at::kDouble).fill_(-ordered_sum(weights.weight.mul(log_probs.detach()))),
+            weights.count};
   }
 
   /// The loss closure on leaves; its gradients go back into the head.
-  void closure_step(const MicroBatch& part, const Pass& pass, const HeadOutput& output) {
-    std::vector<Tensor> leaves{make_leaf(output.log_probs)};
-    if (output.entropy.defined()) leaves.push_back(make_leaf(output.entropy));
-    LossTerms terms;
-    Tensor total;
-    std::optional<double> count;
-    {
+  void closure_step(const Batch& part, const Pass& pass, const output_type& output) {
+    auto recorded = output;
+    std::vector<Tensor> leaves;
+    for (auto* values : recorded.parts())
+      if (values->defined()) leaves.push_back(*values = make_leaf(*values));
+    const auto total = [&] {
       GradGuard grad;
-      terms = (*pass.closure)({leaves[0], leaves.size() > 1 ? leaves[1] : Tensor(), part.batch});
-      for (const auto& term : terms) {
-        if (!term.is_loss) continue;
-        check_user(!count || *count == term.count, "loss closure: terms that enter the gradient have counts ",
-                   count.value_or(0), " and ", term.count,
-                   " in one micro-batch; give them one count and put the ratio into the sum.");
-        count = term.count;
-        total = total.defined() ? total.add(term.sum) : term.sum;
-      }
-    }
-    for (const auto& term : terms)
-      add_metric(pass.result, term.name, ordered_sum(term.sum.reshape({1})), term.count);
-    if (!pass.training) return;
-    check_user(
-        total.defined(),
-        "loss closure: no term enters the gradient; mark one with is_loss, or call with forward_only.");
-    const auto grads = gradients(total, leaves);
-    model_->head_backward(workspace_, grads[0].mul(pass.backward_scale),
-                          grads.size() > 1 ? grads[1].mul(pass.backward_scale) : Tensor());
-  }
-
-  static void add_metric(BatchResult& result, const std::string& name, double sum, double count) {
-    for (auto& metric : result.metrics) {
-      if (metric.name != name) continue;
-      metric.sum += sum;
-      metric.count += count;
-      return;
-    }
-    result.metrics.push_back({name, sum, count});
-  }
-
-  std::int64_t all_reduce_count(std::int64_t count) {
-    auto total = zeros({1}, at::kLong).fill_(count);
-    context_.data_parallel->all_reduce(total, ReduceOp::sum);
-    return total.template item<std::int64_t>();
-  }
-
-  /// Sums and counts over the data-parallel group. A rank without tokens joins with zeros.
-  void reduce_metrics(BatchResult& result) {
-    const auto terms = [&] {
-      auto most = zeros({1}, at::kLong).fill_(static_cast<std::int64_t>(result.metrics.size()));
-      context_.data_parallel->all_reduce(most, ReduceOp::max);
-      return most.template item<std::int64_t>();
+      return loss_of((*pass.closure)(loss_input_type(recorded, part)), pass);
     }();
-    auto packed = zeros({terms, 2}, at::kDouble);
-    auto* values = packed.template data_ptr<double>();
-    for (std::size_t i = 0; i < result.metrics.size(); ++i) {
-      values[2 * i] = result.metrics[i].sum;
-      values[2 * i + 1] = result.metrics[i].count;
+    if (!pass.training) return;
+    auto grads = gradients(total, leaves);
+    output_type d_output;
+    std::size_t next = 0;
+    const auto parts = recorded.parts(), d_parts = d_output.parts();
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (parts[i]->defined()) *d_parts[i] = grads[next++].mul(pass.backward_scale);
+    model_->head_backward(workspace_, d_output);
+  }
+
+  /// The same on whole logits, from which every output follows.
+  output_type logits_step(const Batch& part, const Pass& pass) requires(has_logits) {
+    auto logits = make_leaf(model_->head_logits(workspace_));
+    GradGuard grad;
+    auto output = Model::output_of_logits(logits, part, pass.request);
+    if (!pass.closure && !pass.token_weights) return output;
+    Tensor total;
+    if (pass.token_weights) {
+      const auto weights = (*pass.token_weights)(part);
+      total = weights.weight.to(precision::main_dtype).mul(output.log_probs).sum().neg();
+      add_metric(pass.result.metrics, weighted_sum(weights, output.log_probs));
+    } else {
+      loss_input_type input(output, part);
+      input.logits = logits;
+      total = loss_of((*pass.closure)(input), pass);
     }
-    context_.data_parallel->all_reduce(packed, ReduceOp::sum);
-    result.metrics.resize(static_cast<std::size_t>(terms));
-    for (std::size_t i = 0; i < result.metrics.size(); ++i) {
-      result.metrics[i].sum = values[2 * i];
-      result.metrics[i].count = values[2 * i + 1];
+    if (!pass.training) return output;
+    const auto d_logits = gradients(total, {logits}).front().mul(pass.backward_scale);
+    NoGradGuard no_grad;
+    model_->head_logits_backward(workspace_, d_logits);
+    return output;
+  }
+
+  /// Adds the closure's terms to the result's metrics; the sum that enters the gradient.
+  Tensor loss_of(const LossTerms& terms, const Pass& pass) {
+    const auto total = total_loss(terms);
+    check_user(
+        !pass.training || total.sum.defined(),
+        "loss closure: no term enters the gradient; mark one with is_loss, or call with forward_only.");
+    for (const auto& term : terms) add_metric(pass.result.metrics, term);
+    return total.sum;
+  }
+
+  /// Outputs of a rank without tokens are there, and empty.
+  void fill_outputs(result_type& result, std::int64_t tokens, const HeadRequest& request) {
+    const auto fill = [&](Tensor& values) {
+      if (!values.defined()) values = zeros({tokens}, precision::main_dtype);
+    };
+    fill(*result.parts().front());
+    if constexpr (has_log_probs) {
+      if (request.entropy) fill(result.entropy);
+      if (request.sum_pi_squared) fill(result.sum_pi_squared);
     }
+  }
+
+  std::int64_t all_reduce_count(std::int64_t count, ReduceOp op) {
+    auto total = zeros({1}, at::kLong).fill_(count);
+    context_.data_parallel->all_reduce(total, op);
+    return total.template item<std::int64_t>();
   }
 
   /// Mirrors megatron's finalize_model_grads: tied weights, reduction over data-parallel ranks, the one
   /// division.
-  void finalize_model_grads(const BatchResult& result, double normalizer) {
+  void finalize_model_grads(const result_type& result, double normalizer) {
     model_->finalize_tied_grads();
     auto& grads = optimizer_->main_grads();
     context_.data_parallel->all_reduce(grads, ReduceOp::sum);
     // One pipeline stage holds both uses of a tied weight: there is no group to sum over.
     model_->allreduce_embedding_grad(group_list_type{});
-    const double count = result.metrics.empty() ? 0.0 : result.metrics.front().count;
-    empty_batch_ = !(count > 0);
+    const Metric* loss = nullptr;
+    for (const auto& metric : result.metrics)
+      if (metric.is_loss && loss == nullptr) loss = &metric;
+    empty_batch_ = loss == nullptr || !(loss->count > 0);
     if (empty_batch_) {
       log_warning(context_.world->rank(), "no token of this batch counts in the loss; the step is skipped.");
       grads.zero_();
       return;
     }
-    grads.mul_(normalizer / count);
+    grads.mul_(loss->aggregation == MetricAggregation::mean ? normalizer / loss->count : normalizer);
   }
 
   ModelConfig model_config_;
@@ -351,13 +613,24 @@ class Engine {
   std::optional<optimizer_type> optimizer_;
   std::optional<S> scheduler_;
   typename Model::workspace_type workspace_;
+  std::optional<Mode> mode_;
   bool grads_are_zero_ = true;
   bool empty_batch_ = false;  // the last batch had nothing to learn from
 };
+
+/// verl's names. The base engine, for a model of one's own.
+template <parallel::ParallelPolicy P, optimizer::OptimizerPolicy O, scheduler::SchedulerPolicy S,
+          class Model = model::Decoder>
+using MegatronEngine = Engine<P, O, S, Model>;
 
 /// The engine with a language-model head: log-probabilities and entropies of tokens.
 template <parallel::ParallelPolicy P, optimizer::OptimizerPolicy O, scheduler::SchedulerPolicy S,
           class Model = model::Decoder>
 using MegatronEngineWithLMHead = Engine<P, O, S, Model>;
+
+/// The engine with a value head: a critic's value of each token.
+template <parallel::ParallelPolicy P, optimizer::OptimizerPolicy O, scheduler::SchedulerPolicy S,
+          class Model = model::ValueModel>
+using MegatronEngineWithValueHead = Engine<P, O, S, Model>;
 
 }  // namespace mgfl

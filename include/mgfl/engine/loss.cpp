@@ -1,5 +1,7 @@
 #include "mgfl/engine/loss.hpp"
 
+#include "mgfl/base/error.hpp"
+
 namespace mgfl {
 
 double ordered_sum(const Tensor& values) {
@@ -14,6 +16,26 @@ TokenWeights SftLoss::token_weights(const Batch& batch) const {
   auto weight = batch.loss_mask.masked_fill(batch.labels.eq(ignore_index), 0.0);
   const auto count = ordered_sum(weight);
   return {"loss", std::move(weight), count};
+}
+
+TotalLoss total_loss(const LossTerms& terms) {
+  TotalLoss total;
+  for (const auto& term : terms) {
+    if (!term.is_loss) continue;
+    check_user(term.aggregation == MetricAggregation::mean || term.aggregation == MetricAggregation::sum,
+               "loss closure: term \"", term.name,
+               "\" enters the gradient as a minimum or maximum; only means and sums do.");
+    if (!total.sum.defined()) {
+      total = {term.sum, term.count, term.aggregation};
+      continue;
+    }
+    check_user(total.count == term.count && total.aggregation == term.aggregation,
+               "loss closure: terms that enter the gradient have counts ", total.count, " and ", term.count,
+               " in one micro-batch, or unlike aggregations; give them one count and put the ratio into the "
+               "sum.");
+    total.sum = total.sum.add(term.sum);
+  }
+  return total;
 }
 
 }  // namespace mgfl

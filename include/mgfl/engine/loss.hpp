@@ -5,7 +5,7 @@
 #include <concepts>
 #include <string>
 
-#include "mgfl/engine/batch.hpp"
+#include "mgfl/engine/outputs.hpp"
 
 namespace mgfl {
 
@@ -32,5 +32,15 @@ static_assert(TokenWeightedLoss<SftLoss>);
 
 /// Sum in ascending order and in double precision, whatever the number of threads.
 double ordered_sum(const Tensor& values);
+
+/// What the terms that enter the gradient come to in one micro-batch.
+struct TotalLoss {
+  Tensor sum;  // undefined where no term enters the gradient
+  double count = 0;
+  MetricAggregation aggregation = MetricAggregation::mean;
+};
+
+/// Adds the terms that enter the gradient. UserError where they do not share one count and aggregation.
+TotalLoss total_loss(const LossTerms& terms);
 
 }  // namespace mgfl

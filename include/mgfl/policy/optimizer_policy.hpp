@@ -55,7 +55,14 @@ concept AllocatesBuffers = requires(std::vector<ParamRef> params, typename O::bu
   requires std::constructible_from<typename O::main_params_type, const typename O::buffer_type&>;
 };
 
+/// Offload: weights and gradients move between host and device, the parameters' views with them.
 template <class O>
-concept OptimizerPolicy = NamesPrecision<O> && AllocatesBuffers<O>;
+concept MovesBuffers = requires(typename O::buffer_type& buffer, c10::DeviceType device) {
+  O::move_weights(buffer, device);
+  O::move_grads(buffer, device);
+};
+
+template <class O>
+concept OptimizerPolicy = NamesPrecision<O> && AllocatesBuffers<O> && MovesBuffers<O>;
 
 }  // namespace mgfl::optimizer

@@ -22,7 +22,13 @@ concept HasContext = requires(const typename P::context_type& context) {
   { context.model_parallel } -> std::convertible_to<typename P::communicator_type*>;
 };
 
+/// The number of pipeline stages, known when compiling, chooses the schedule.
 template <class P>
-concept ParallelPolicy = NamesCommunicator<P> && HasContext<P>;
+concept NamesPipelineSize = requires {
+  { P::pipeline_model_parallel_size } -> std::convertible_to<int>;
+};
+
+template <class P>
+concept ParallelPolicy = NamesCommunicator<P> && HasContext<P> && NamesPipelineSize<P>;
 
 }  // namespace mgfl::parallel

@@ -7,6 +7,7 @@
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/zeros_ops.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/lean.hpp"
@@ -28,6 +29,11 @@ Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype, Allocate&& body) {
 }
 
 }  // namespace
+
+void check_device(c10::DeviceType device) {
+  check_user(c10::impl::hasDeviceGuardImpl(device), "device \"", c10::DeviceTypeName(device, true),
+             "\": this LibTorch has no such device; use \"cpu\", or a LibTorch that was built for it.");
+}
 
 Tensor empty(at::IntArrayRef shape, at::ScalarType dtype) {
   return allocate(shape, dtype, [&] {

@@ -21,6 +21,9 @@ Tensor from_blob(void* bytes, at::IntArrayRef shape, at::ScalarType dtype);
 /// and rounded once.
 void mm_out(const Tensor& a, const Tensor& b, Tensor& out);
 
+/// UserError unless this process can hold tensors on that kind of device.
+void check_device(c10::DeviceType device);
+
 /// Sets and reads the number of threads that one operation uses on this rank.
 void set_num_threads(int threads);
 int num_threads();

@@ -250,7 +250,6 @@ TEST_CASE("losses are the same however sequences are split over micro-batches an
   for (const auto& name : mode_names) {
     CAPTURE(name);
     auto aggregation = aggregation_of(name, verl.time());
-    aggregation.batch_num_tokens = 55;
     for (const bool masked_count : {false, true}) {
       aggregation.count_masked_sequences = masked_count;
       for (const auto mode : {PolicyLossMode::vanilla, PolicyLossMode::gspo}) {
@@ -299,7 +298,7 @@ TEST_CASE("every aggregation mode is its formula") {
   };
   using enum LossAggMode;
   CHECK(value({token_mean}) == doctest::Approx(29.0 / 6));
-  CHECK(value({.mode = token_sum, .batch_num_tokens = 6}) == doctest::Approx(29.0));
+  CHECK(value({.mode = token_sum}) == doctest::Approx(29.0));
   CHECK(value({seq_mean_token_sum}) == doctest::Approx(29.0 / 3));
   CHECK(value({.mode = seq_mean_token_sum, .count_masked_sequences = true}) == doctest::Approx(29.0 / 4));
   CHECK(value({seq_mean_token_mean}) == doctest::Approx((2.0 + 10.0 + 5.0) / 3));
@@ -329,7 +328,6 @@ TEST_CASE("gradients are those of finite differences, for every KL estimate") {
     config.kl_loss_type = estimate;
     for (const auto& name : mode_names) {
       config.aggregation = aggregation_of(name, verl.time());
-      config.aggregation.batch_num_tokens = 36;
       const auto loss_at = [&](const Tensor& log_probs, const Tensor& entropy) {
         return PolicyLoss{config}({log_probs, entropy, verl.input(rows, "response_mask"), rows.cu_seqlens(),
                                    verl.input(rows, "old_log_prob"), verl.input(rows, "advantages"),
@@ -442,7 +440,7 @@ TEST_CASE("KL estimates stay finite and keep their digits") {
 
 TEST_CASE("wrong settings and inputs of losses are named with their values") {
   const auto one = tensor({1});
-  PolicyLossInput input{one, {}, one, borders({1}), one, one, {}, {}};
+  PolicyTokens input{one, {}, one, borders({1}), one, one, {}, {}};
   const auto loss = [&](PolicyLossConfig config) { return PolicyLoss{config}(input); };
   CHECK_THROWS_WITH_AS(
       loss_agg_mode("mean"),

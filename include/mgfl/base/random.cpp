@@ -1,11 +1,11 @@
-#include "policies/model/random.hpp"
+#include "mgfl/base/random.hpp"
 
 #include <cmath>
 #include <numbers>
 
 #include "mgfl/base/hash.hpp"
 
-namespace mgfl::model {
+namespace mgfl {
 
 namespace {
 
@@ -50,4 +50,4 @@ double normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
   return radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
 }
 
-}  // namespace mgfl::model
+}  // namespace mgfl

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace mgfl::model {
+namespace mgfl {
 
 /// 128 random bits from a counter and a key: Philox 4x32-10 (Salmon et al., SC 2011).
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
@@ -19,4 +19,4 @@ double uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t i);
 /// Standard normal deviate number i of a stream.
 double normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t i);
 
-}  // namespace mgfl::model
+}  // namespace mgfl

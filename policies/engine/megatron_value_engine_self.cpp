@@ -1,0 +1,8 @@
+// Critics in one process alone.
+#include "policies/engine/megatron_engine.hpp"
+
+namespace mgfl {
+
+MGFL_ENGINES(, parallel::Self, model::ValueModel);
+
+}  // namespace mgfl

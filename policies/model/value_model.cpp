@@ -1,0 +1,33 @@
+#include "policies/model/value_model.hpp"
+
+#include "mgfl/base/error.hpp"
+#include "mgfl/engine/loss.hpp"
+#include "policies/kernels/main_dtype.hpp"
+
+namespace mgfl::model {
+
+ValueModel::ValueModel(const TransformerConfig& config) : Decoder(config) {
+  check_run(value_head.has_value(), "value model: the config describes a language-model head.");
+}
+
+ValueOutput ValueModel::head_forward(Workspace& workspace, const HeadRequest& request) const {
+  check_user(!request.entropy && !request.sum_pi_squared,
+             "a value head has no entropy and no sum_pi_squared; ask a language-model engine for them.");
+  const auto& hidden = workspace.activations.hidden;
+  const auto main = kernels::main_dtype(hidden.scalar_type());
+  auto values = hidden.to(main).matmul(value_head->weight.value.to(main).select(0, 0));
+  if (value_head->bias) values.add_(value_head->bias->value.to(main));
+  return {values};
+}
+
+void ValueModel::head_backward(Workspace& workspace, const ValueOutput& d_output) {
+  auto& run = workspace.activations;
+  const auto& d_values = d_output.values;
+  const auto main = kernels::main_dtype(run.hidden.scalar_type());
+  run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
+  run.d_hidden.copy_(d_values.unsqueeze(1).mul(value_head->weight.value.to(main)));
+  value_head->weight.main_grad.add_(d_values.unsqueeze(0).matmul(run.hidden.to(main)));
+  if (value_head->bias) value_head->bias->main_grad.add_(ordered_sum(d_values));
+}
+
+}  // namespace mgfl::model
