@@ -27,9 +27,11 @@ Aggregation aggregation_of(const std::string& mode, std::size_t time) {
 /// Sums of one micro-batch's terms, and the gradient of the main one.
 struct Outcome {
   std::map<std::string, double> sum, count;
-  std::vector<Tensor> gradients;  // of the main term's sum
+  std::map<std::string, bool> is_mean;  // false: nothing divides the sum
+  std::vector<Tensor> gradients;        // of the main term's sum
 
-  double value(const std::string& name) const { return sum.at(name) / count.at(name); }
+  double divisor(const std::string& name) const { return is_mean.at(name) ? count.at(name) : 1.0; }
+  double value(const std::string& name) const { return sum.at(name) / divisor(name); }
 };
 
 /// Calls loss(leaves) with copies of `values` as leaves; `main` is the term that is differentiated.
@@ -45,9 +47,15 @@ Outcome differentiate(const std::string& main, const std::vector<Tensor>& values
     if (term.is_loss) total = term.sum;
     outcome.sum[term.name] = term.sum.item<double>();
     outcome.count[term.name] = term.count;
+    outcome.is_mean[term.name] = term.aggregation == MetricAggregation::mean;
   }
   outcome.gradients = gradients(total, leaves);
   return outcome;
+}
+
+double value_of(const SumAndCount& part) {
+  const auto sum = part.sum.item<double>();
+  return part.aggregation == MetricAggregation::mean ? sum / part.count : sum;
 }
 
 /// Entropies that go with the fixture's log-probabilities; any numbers do.
@@ -155,7 +163,7 @@ TEST_CASE("policy losses, their gradients and metrics are verl's") {
           const auto got = policy_loss(verl, rows, config, with_parts);
           CHECK(std::abs(got.value("loss") - entry["loss"].get<double>()) < verl_bound);
           CHECK(std::abs(got.value("actor/pg_loss") - entry["loss"].get<double>()) < verl_bound);
-          CHECK(largest_difference(got.gradients[0].div(got.count.at("loss")),
+          CHECK(largest_difference(got.gradients[0].div(got.divisor("loss")),
                                    rows.pack(entry["grad_log_prob"])) < verl_bound);
           for (const char* name : {"pg_clipfrac", "ppo_kl", "pg_clipfrac_lower"}) {
             CAPTURE(name);
@@ -178,7 +186,7 @@ TEST_CASE("value losses, their gradients and clip fractions are verl's") {
         const auto got = value_loss(verl, rows, config);
         CHECK(std::abs(got.value("critic/vf_loss") - entry["loss"].get<double>()) < verl_bound);
         CHECK(std::abs(got.value("critic/vf_clipfrac") - entry["clipfrac"].get<double>()) < verl_bound);
-        CHECK(largest_difference(got.gradients[0].div(got.count.at("critic/vf_loss")),
+        CHECK(largest_difference(got.gradients[0].div(got.divisor("critic/vf_loss")),
                                  rows.pack(entry["grad_vpreds"])) < verl_bound);
       }
     }
@@ -210,9 +218,11 @@ TEST_CASE("aggregated losses are verl's, of one batch and of a share of a larger
       const auto& name = entry.key();
       CAPTURE(name);
       const auto got = agg_loss(loss, tokens, aggregation_of(name, verl.time()));
-      CHECK(std::abs(got.sum.item<double>() / got.count - entry.value().get<double>()) < verl_bound);
+      CHECK(std::abs(value_of(got) - entry.value().get<double>()) < verl_bound);
       // verl multiplies by dp_size because its gradients are averaged over ranks afterwards.
-      const double count = global[name == "token-mean" ? "batch_num_tokens" : "global_batch_size"];
+      const double count = name == "token-sum"    ? 1.0
+                           : name == "token-mean" ? global["batch_num_tokens"].get<double>()
+                                                  : global["global_batch_size"].get<double>();
       CHECK(std::abs(got.sum.item<double>() / count * global["dp_size"].get<double>() -
                      global[name].get<double>()) < verl_bound);
     }
@@ -240,7 +250,7 @@ TEST_CASE("the entropy of logits, aggregated, is verl's") {
     const auto tokens = response_tokens(verl.input(rows, "response_mask"), rows.cu_seqlens());
     const auto entropy = tokens.select(sum_exp.log().sub(sum_exp_z.div(sum_exp)), "entropy");
     const auto got = agg_loss(entropy, tokens, {});
-    CHECK(std::abs(got.sum.item<double>() / got.count - verl.data["entropy"]["loss"].get<double>()) <
+    CHECK(std::abs(value_of(got) - verl.data["entropy"]["loss"].get<double>()) <
           verl_bound);
   }
 }
@@ -294,7 +304,7 @@ TEST_CASE("every aggregation mode is its formula") {
   const auto loss = tensor({1, 3, 10, 2, 4, 9});
   const auto value = [&](Aggregation aggregation) {
     const auto got = agg_loss(loss, tokens, aggregation);
-    return got.sum.item<double>() / got.count;
+    return value_of(got);
   };
   using enum LossAggMode;
   CHECK(value({token_mean}) == doctest::Approx(29.0 / 6));
@@ -463,11 +473,6 @@ TEST_CASE("wrong settings and inputs of losses are named with their values") {
       loss({.kl_loss_coef = 0.5}),
       "RL loss: kl_loss_coef is 0.5 but the input has no ref_log_prob; score the batch with a "
       "reference model.",
-      UserError);
-  CHECK_THROWS_WITH_AS(
-      loss({.aggregation = {LossAggMode::token_sum}}),
-      "RL loss: token-sum needs batch_num_tokens, the response tokens of the whole batch on all "
-      "data-parallel ranks; it is 0.",
       UserError);
   CHECK_THROWS_WITH_AS(
       loss({.aggregation = {LossAggMode::seq_mean_token_sum_norm}}),
