@@ -148,9 +148,9 @@ class Engine {
     const auto dtype = exact ? std::optional(precision::model_dtype) : std::nullopt;
     if (context_.world->rank() == 0) {
       if (optimizer_)
-        bridge_->export_weights(folder, typename O::main_params_type(*buffer_).params, dtype);
+        bridge_->save_hf_pretrained(folder, typename O::main_params_type(*buffer_).params, dtype);
       else
-        bridge_->export_weights(folder, buffer_->params, dtype);
+        bridge_->save_hf_pretrained(folder, buffer_->params, dtype);
     }
     context_.world->barrier();
   }
