@@ -40,7 +40,7 @@ class ModelProvider {
 
   /// Megatron's names of the parameters that load_weights leaves as they are, in the order of the forward
   /// pass: all without weights, the value head of a critic made of a language model, otherwise none.
-  const std::vector<std::string>& params_to_initialize() const { return params_to_initialize_; }
+  std::vector<std::string> params_to_initialize() const { return params_to_initialize_; }
 
   /// As the free function; without weights it does nothing.
   void load_weights(std::span<const ParamRef> params) const;
