@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kHead = "lm_head.weight", kEmbedding = "model.embed_tokens.weight";
+const std::string kHead = "lm_head.weight", kEmbedding = "model.embed_tokens.weight",
+                  kValueHead = "score.weight", kValueHeadBias = "score.bias";
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
@@ -22,21 +23,36 @@ bool ends_with(std::string_view text, std::string_view end) {
 
 bool is_buffer(std::string_view name) { return ends_with(name, "rotary_emb.inv_freq"); }
 
+// What stands in a language model's weights and is no part of a critic made of it.
+bool is_unused(std::string_view name, const model::TransformerConfig& config) {
+  return name == kHead && is_critic_of_language_model(config);
+}
+
+void check_shape(const HfWeights& weights, const std::string& name, const std::vector<std::int64_t>& shape) {
+  check_user(weights.shape(name) == shape, weights.file(name).path().string(), ": tensor \"", name,
+             "\" has shape [", join(weights.shape(name)), "], expected [", join(shape), "] from config.json");
+}
+
 // Everything that can be found wrong before a single weight is touched.
 void check_weights(const HfWeights& weights, const model::TransformerConfig& config) {
   std::unordered_set<std::string> expected;
+  const bool may_lack_head = is_critic_of_language_model(config) && !weights.has(kValueHeadBias);
   for (const auto& [name, shape] : hf_parameters(config)) {
     expected.insert(name);
+    if (name == kValueHead && may_lack_head && !weights.has(name)) continue;
     check_user(weights.has(name), weights.folder().string(), ": tensor \"", name,
                "\" is missing from the weights of this ", config.architecture);
-    const std::string file = weights.file(name).path().string();
-    check_user(weights.shape(name) == shape, file, ": tensor \"", name, "\" has shape [",
-               join(weights.shape(name)), "], expected [", join(shape), "] from config.json");
-    check_user(c10::isFloatingType(weights.dtype(name)), file, ": tensor \"", name, "\" has dtype ",
-               weights.file(name).entry(name).dtype, ", expected a floating-point one");
+    check_shape(weights, name, shape);
+    check_user(c10::isFloatingType(weights.dtype(name)), weights.file(name).path().string(), ": tensor \"",
+               name, "\" has dtype ", weights.file(name).entry(name).dtype,
+               ", expected a floating-point one");
   }
   for (const std::string& name : weights.names()) {
     if (expected.count(name) != 0 || is_buffer(name)) continue;
+    if (is_unused(name, config)) {
+      check_shape(weights, name, {config.vocab_size, config.hidden_size});
+      continue;
+    }
     const std::string file = weights.file(name).path().string();
     check_user(name == kHead && config.share_embeddings_and_output_weights, file, ": tensor \"", name,
                "\" is not part of this ", config.architecture,
@@ -64,6 +80,7 @@ void load_weights(const HfWeights& weights, const model::TransformerConfig& conf
   check_weights(weights, config);
   for (const ParamRef& param : params) {
     for (const HfTensor& part : hf_tensors(config, *param.desc, *param.value)) {
+      if (!weights.has(part.name)) continue;  // a new value head
       part.view.copy_(weights.tensor(part.name).view(part.view.sizes()));
       weights.release(part.name);
       if (const std::int64_t padding = param.value->size(0) - part.view.size(0);
@@ -73,20 +90,42 @@ void load_weights(const HfWeights& weights, const model::TransformerConfig& conf
   }
 }
 
-AutoBridge AutoBridge::from_hf_pretrained(const fs::path& path) {
-  return {read_hf_config(path), std::make_unique<HfWeights>(path)};
+ModelProvider::ModelProvider(model::TransformerConfig config, std::shared_ptr<const HfWeights> weights)
+    : config_(std::move(config)), weights_(std::move(weights)) {
+  for (Mapping& mapping : mappings(config_))
+    if (!weights_ || !weights_->has(mapping.hf.front().name))
+      params_to_initialize_.push_back(std::move(mapping.param.name));
+}
+
+void ModelProvider::load_weights(std::span<const ParamRef> params) const {
+  if (weights_) bridge::load_weights(*weights_, config_, params);
+}
+
+AutoBridge AutoBridge::from_hf_pretrained(const fs::path& path, model::Head head) {
+  HfConfig config = read_hf_config(path, head);
+  auto weights = std::make_shared<const HfWeights>(path);
+  config.config.add_value_head_bias = config.value_head_can_have_bias && weights->has(kValueHeadBias);
+  return {std::move(config), std::move(weights)};
 }
 
 AutoBridge AutoBridge::from_config(HfConfig config) { return {std::move(config), nullptr}; }
 
-void AutoBridge::load_weights(std::span<const ParamRef> params) const {
-  check_user(weights_ != nullptr, config_.file.string(),
-             ": this model was made from a config alone and has no weights");
-  bridge::load_weights(*weights_, config(), params);
+std::optional<at::ScalarType> AutoBridge::export_dtype(const std::string& name) const {
+  if (!weights_) return config_.dtype;
+  return weights_->dtype(weights_->has(name) ? name : kEmbedding);
 }
 
-void AutoBridge::export_weights(const fs::path& folder, std::span<const ParamRef> params,
-                                std::optional<at::ScalarType> dtype, std::uint64_t shard_limit) const {
+ModelProvider AutoBridge::to_megatron_provider(bool load_weights) const {
+  check_user(!load_weights || weights_ != nullptr, config_.file.string(),
+             ": this model was made from a config alone and has no weights");
+  return {config(), load_weights ? weights_ : nullptr};
+}
+
+void AutoBridge::load_weights(std::span<const ParamRef> params) const {
+  to_megatron_provider(true).load_weights(params);
+}
+
+std::vector<HfTensor> AutoBridge::plan_export(std::span<const ParamRef> params) const {
   std::unordered_map<std::string, HfTensor> tensors;
   std::vector<std::string> order;
   for (const ParamRef& param : params) {
@@ -98,8 +137,8 @@ void AutoBridge::export_weights(const fs::path& folder, std::span<const ParamRef
     }
   }
   for (const NamedShape& expected : hf_parameters(config()))
-    check_run(tensors.count(expected.name) != 0, folder.string(), ": no parameter was given for tensor \"",
-              expected.name, "\"");
+    check_run(tensors.count(expected.name) != 0, config_.file.string(),
+              ": no parameter was given for tensor \"", expected.name, "\"");
   if (weights_) {
     // The source may hold the tied head as a second copy; then so does the export.
     if (config().share_embeddings_and_output_weights && weights_->has(kHead)) {
@@ -107,23 +146,37 @@ void AutoBridge::export_weights(const fs::path& folder, std::span<const ParamRef
       head.name = kHead;
       tensors.emplace(kHead, std::move(head));
     }
-    order.clear();
+    std::vector<std::string> sources;
     for (const std::string& name : weights_->names())
-      if (!is_buffer(name)) order.push_back(name);
+      if (!is_buffer(name) && !is_unused(name, config())) sources.push_back(name);
+    for (const std::string& name : order)
+      if (!weights_->has(name)) sources.push_back(name);
+    order = std::move(sources);
   }
 
-  std::vector<checkpoint::TensorSpec> specs;
-  bool has_config_dtype = false;
+  std::vector<HfTensor> plan;
   for (const std::string& name : order) {
     const auto found = tensors.find(name);
-    check_run(found != tensors.end(), folder.string(), ": the source's tensor \"", name,
+    check_run(found != tensors.end(), config_.file.string(), ": the source's tensor \"", name,
               "\" is none of the model's");
-    const at::ScalarType own = export_dtype(name).value_or(found->second.view.scalar_type());
-    specs.push_back({name, dtype.value_or(own), found->second.shape});
+    plan.push_back(std::move(found->second));
+  }
+  return plan;
+}
+
+void AutoBridge::save_hf_pretrained(const fs::path& folder, std::span<const ParamRef> params,
+                                    std::optional<at::ScalarType> dtype, std::uint64_t shard_limit) const {
+  const std::vector<HfTensor> plan = plan_export(params);
+  std::vector<checkpoint::TensorSpec> specs;
+  bool has_config_dtype = false;
+  for (const HfTensor& part : plan) {
+    const at::ScalarType own = export_dtype(part.name).value_or(part.view.scalar_type());
+    specs.push_back({part.name, dtype.value_or(own), part.shape});
     has_config_dtype = has_config_dtype || config_.dtype == specs.back().dtype;
   }
   HfWeightsWriter writer(folder, specs, shard_limit);
-  for (const auto& spec : specs) writer.write(spec.name, tensors.at(spec.name).view);
+  // The views themselves: the writer converts piece by piece, so that no tensor is there twice.
+  for (const HfTensor& part : plan) writer.write(part.name, part.view);
   // Mixed dtypes keep what config.json says, if any tensor has it.
   writer.write_text("config.json",
                     export_hf_config(config_, has_config_dtype ? *config_.dtype : specs.front().dtype));

@@ -14,6 +14,7 @@ namespace mgfl::bridge {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using model::Head;
 using model::RopeScaling;
 using model::RopeType;
 using model::TransformerConfig;
@@ -25,8 +26,20 @@ enum class Windows {
 };  // none; every layer; Qwen's use_sliding_window and max_window_layers
 enum class QkvBias { never, attention_bias, always };
 
-// What an architecture's class in transformers fixes or takes where config.json is silent.
-struct Architecture {
+// An architecture's name is its family's and its kind's, as "Llama" and "ForCausalLM". Each language model
+// stands before the value model that a critic of it is exported as.
+struct Kind {
+  std::string_view name;
+  Head head;
+  bool bias;  // whether a value head can have one
+};
+
+constexpr Kind kKinds[] = {{"ForCausalLM", Head::language_model, true},
+                           {"ForTokenClassification", Head::value, true},
+                           {"ForSequenceClassification", Head::value, false}};
+
+// What a family's classes in transformers fix or take where config.json is silent.
+struct Family {
   std::string_view name;
   std::string_view model_type;
   std::int64_t max_position_embeddings;
@@ -39,15 +52,11 @@ struct Architecture {
   Windows windows;
 };
 
-constexpr std::array kArchitectures = {
-    Architecture{"LlamaForCausalLM", "llama", 2048, 0, 0, 2, QkvBias::attention_bias, true, false,
-                 Windows::none},
-    Architecture{"MistralForCausalLM", "mistral", 131072, 8, 0, 2, QkvBias::never, false, false,
-                 Windows::sliding_window},
-    Architecture{"Qwen2ForCausalLM", "qwen2", 32768, 32, 0, -1, QkvBias::always, false, false,
-                 Windows::switched},
-    Architecture{"Qwen3ForCausalLM", "qwen3", 32768, 32, 128, -1, QkvBias::attention_bias, false, true,
-                 Windows::switched},
+constexpr std::array kFamilies = {
+    Family{"Llama", "llama", 2048, 0, 0, 2, QkvBias::attention_bias, true, false, Windows::none},
+    Family{"Mistral", "mistral", 131072, 8, 0, 2, QkvBias::never, false, false, Windows::sliding_window},
+    Family{"Qwen2", "qwen2", 32768, 32, 0, -1, QkvBias::always, false, false, Windows::switched},
+    Family{"Qwen3", "qwen3", 32768, 32, 128, -1, QkvBias::attention_bias, false, true, Windows::switched},
 };
 
 constexpr double kRmsNormEps = 1e-6, kInitializerRange = 0.02, kRopeTheta = 10000.0;
@@ -123,14 +132,35 @@ class Fields {
   }
 
   bool empty() const { return object_.empty(); }
+  std::int64_t size() const { return static_cast<std::int64_t>(object_.size()); }
 
  private:
   const Json& object_;
   std::string where_;
 };
 
-const Architecture& find_architecture(const Fields& fields) {
-  std::vector<std::string_view> known = supported_architectures();
+struct Architecture {
+  const Family& family;
+  const Kind& kind;
+  std::string name;
+};
+
+template <class Take>
+void for_each_architecture(const Take& take) {
+  for (const Kind& kind : kKinds)
+    for (const Family& family : kFamilies) take(Architecture{family, kind, concat(family.name, kind.name)});
+}
+
+std::optional<Architecture> find_architecture(std::string_view name) {
+  std::optional<Architecture> found;
+  for_each_architecture([&](const Architecture& architecture) {
+    if (architecture.name == name) found.emplace(architecture);
+  });
+  return found;
+}
+
+Architecture read_architecture(const Fields& fields) {
+  const std::vector<std::string> known = supported_architectures();
   const Json* names = fields.find("architectures");
   if (names == nullptr)
     fields.fail("required key \"architectures\" is missing or null; mgfl supports ", join(known));
@@ -138,16 +168,32 @@ const Architecture& find_architecture(const Fields& fields) {
     fields.fail("\"architectures\" is ", names->dump(), ", expected a list of one name; mgfl supports ",
                 join(known));
   const auto name = (*names)[0].get<std::string>();
-  const auto found =
-      std::find_if(kArchitectures.begin(), kArchitectures.end(),
-                   [&](const Architecture& architecture) { return architecture.name == name; });
-  if (found == kArchitectures.end())
-    fields.fail("architecture \"", name, "\" is not supported; mgfl supports ", join(known));
+  const auto found = find_architecture(name);
+  if (!found) fields.fail("architecture \"", name, "\" is not supported; mgfl supports ", join(known));
   const auto type = fields.string("model_type");
-  if (type && *type != found->model_type)
+  if (type && *type != found->family.model_type)
     fields.fail("\"model_type\" is \"", *type, "\", but architecture ", name, " goes with \"",
-                found->model_type, "\"");
+                found->family.model_type, "\"");
   return *found;
+}
+
+// A value model gives one number a position. transformers takes the number of labels from id2label, else from
+// num_labels, else 2; label2id alone says nothing there.
+void check_one_label(const Fields& fields, const std::string& architecture) {
+  const auto size_of = [&](std::string_view key) -> std::optional<std::int64_t> {
+    const auto object = fields.object(key);
+    return object ? std::optional(object->size()) : std::nullopt;
+  };
+  const auto ids = size_of("id2label"), labels = size_of("label2id"), number = fields.integer("num_labels");
+  for (const auto& [key, other] : {std::pair("num_labels", number), std::pair("label2id", labels)})
+    if (ids && other && *ids != *other)
+      fields.fail("\"id2label\" says ", *ids, " labels, but \"", key, "\" ", *other, "; keep one");
+  if (!ids && !number)
+    fields.fail("\"id2label\" is missing, and transformers then gives this ", architecture,
+                " 2 labels, but a value model has 1; where score.weight has one row, add \"id2label\": "
+                "{\"0\": \"LABEL_0\"}");
+  if (const std::int64_t count = ids ? *ids : *number; count != 1)
+    fields.fail("this ", architecture, " has ", count, " labels, but a value model has 1 (\"id2label\")");
 }
 
 // Things that would change the model's mathematics and that no policy of ours computes.
@@ -252,15 +298,15 @@ void read_rope(const Fields& fields, TransformerConfig& config) {
   }
 }
 
-void read_heads(const Fields& fields, const Architecture& architecture, TransformerConfig& config) {
+void read_heads(const Fields& fields, const Family& family, TransformerConfig& config) {
   config.num_attention_heads = fields.required_integer("num_attention_heads");
   const std::int64_t heads = config.num_attention_heads;
   if (heads < 1) fields.fail("\"num_attention_heads\" is ", heads, ", expected 1 or more");
   // transformers takes its class's number for a missing key and the query heads for null. The class's number
   // makes no sense for a model with fewer query heads.
   std::int64_t groups = heads;
-  if (architecture.num_key_value_heads != 0 && !fields.has_key("num_key_value_heads"))
-    groups = std::min(architecture.num_key_value_heads, heads);
+  if (family.num_key_value_heads != 0 && !fields.has_key("num_key_value_heads"))
+    groups = std::min(family.num_key_value_heads, heads);
   config.num_query_groups = fields.integer("num_key_value_heads").value_or(groups);
   if (config.num_query_groups < 1 || heads % config.num_query_groups != 0)
     fields.fail("\"num_key_value_heads\" is ", config.num_query_groups,
@@ -268,8 +314,8 @@ void read_heads(const Fields& fields, const Architecture& architecture, Transfor
   if (const auto head_dim = fields.integer("head_dim")) {
     if (*head_dim < 1) fields.fail("\"head_dim\" is ", *head_dim, ", expected 1 or more");
     config.kv_channels = *head_dim;
-  } else if (architecture.head_dim != 0) {
-    config.kv_channels = architecture.head_dim;
+  } else if (family.head_dim != 0) {
+    config.kv_channels = family.head_dim;
   } else {
     if (config.hidden_size % heads != 0)
       fields.fail("\"head_dim\" is missing, and hidden_size ", config.hidden_size,
@@ -278,20 +324,20 @@ void read_heads(const Fields& fields, const Architecture& architecture, Transfor
   }
 }
 
-void read_windows(const Fields& fields, const Architecture& architecture, TransformerConfig& config) {
+void read_windows(const Fields& fields, const Family& family, TransformerConfig& config) {
   const auto layers = static_cast<std::size_t>(config.num_layers);
   config.window_size.assign(layers, 0);
   std::int64_t window = 0;
   std::int64_t first = 0;
   const bool on =
-      architecture.windows == Windows::sliding_window ||
-      (architecture.windows == Windows::switched && fields.boolean("use_sliding_window").value_or(false));
+      family.windows == Windows::sliding_window ||
+      (family.windows == Windows::switched && fields.boolean("use_sliding_window").value_or(false));
   if (on) {
     // Null is "no window" here, and only a missing key means the class's default.
     window = fields.has_key("sliding_window") ? fields.integer("sliding_window").value_or(0) : kSlidingWindow;
     if (fields.find("sliding_window") != nullptr && window < 1)
       fields.fail("\"sliding_window\" is ", window, ", expected 1 or more, or null");
-    if (architecture.windows == Windows::switched)
+    if (family.windows == Windows::switched)
       first = fields.integer("max_window_layers").value_or(kMaxWindowLayers);
   }
   for (std::size_t layer = 0; layer < layers; ++layer)
@@ -307,7 +353,7 @@ void read_windows(const Fields& fields, const Architecture& architecture, Transf
     if (!sliding && type != "full_attention")
       fields.fail("\"layer_types\"[", layer, "] is ", type.dump(),
                   ", expected \"full_attention\" or \"sliding_attention\"");
-    if (architecture.windows == Windows::switched) {
+    if (family.windows == Windows::switched) {
       if (sliding && window == 0)
         fields.fail("\"layer_types\"[", layer,
                     "] is \"sliding_attention\", but there is no window: set \"use_sliding_window\" and "
@@ -321,10 +367,9 @@ void read_windows(const Fields& fields, const Architecture& architecture, Transf
   }
 }
 
-std::vector<std::int64_t> read_eos(const Fields& fields, const Architecture& architecture) {
+std::vector<std::int64_t> read_eos(const Fields& fields, const Family& family) {
   if (!fields.has_key("eos_token_id"))
-    return architecture.eos_token_id < 0 ? std::vector<std::int64_t>{}
-                                         : std::vector{architecture.eos_token_id};
+    return family.eos_token_id < 0 ? std::vector<std::int64_t>{} : std::vector{family.eos_token_id};
   const Json* value = fields.find("eos_token_id");
   if (value == nullptr) return {};
   if (!value->is_array()) return {fields.integer("eos_token_id", *value)};
@@ -350,27 +395,36 @@ std::optional<at::ScalarType> read_dtype(const Fields& fields) {
 
 }  // namespace
 
-std::vector<std::string_view> supported_architectures() {
-  std::vector<std::string_view> names;
-  for (const Architecture& architecture : kArchitectures) names.push_back(architecture.name);
+std::vector<std::string> supported_architectures() {
+  std::vector<std::string> names;
+  for_each_architecture([&](const Architecture& architecture) { names.push_back(architecture.name); });
   return names;
 }
 
-HfConfig read_hf_config(const std::filesystem::path& path) {
+HfConfig read_hf_config(const std::filesystem::path& path, Head head) {
   std::error_code ignored;
   const auto file = std::filesystem::is_directory(path, ignored) ? path / "config.json" : path;
   check_user(std::filesystem::exists(file, ignored), file.string(),
              ": no such file; a Hugging Face model folder holds config.json and *.safetensors");
-  return parse_hf_config(read_text(file), file);
+  return parse_hf_config(read_text(file), file, head);
 }
 
-HfConfig parse_hf_config(std::string text, const std::filesystem::path& source) {
+HfConfig parse_hf_config(std::string text, const std::filesystem::path& source, Head head) {
   const Json json = parse_json(text, source.string());
   check_user(json.is_object(), source.string(), ": is no JSON object");
   const Fields fields(json, source.string());
   HfConfig result{.config = {}, .text = std::move(text), .dtype = read_dtype(fields), .file = source};
   TransformerConfig& config = result.config;
-  const Architecture& architecture = find_architecture(fields);
+  const Architecture architecture = read_architecture(fields);
+  const Family& family = architecture.family;
+  if (architecture.kind.head == Head::value) {
+    if (head != Head::value)
+      fields.fail(
+          "architecture ", architecture.name,
+          " is a value model, no language model; load it with --value-head, or in C++ with Head::value "
+          "(MegatronEngineWithValueHead)");
+    check_one_label(fields, architecture.name);
+  }
   refuse_unsupported(fields);
 
   config.architecture = architecture.name;
@@ -379,22 +433,26 @@ HfConfig parse_hf_config(std::string text, const std::filesystem::path& source) 
   config.ffn_hidden_size = fields.required_integer("intermediate_size");
   config.vocab_size = fields.required_integer("vocab_size");
   config.max_position_embeddings =
-      fields.integer("max_position_embeddings").value_or(architecture.max_position_embeddings);
+      fields.integer("max_position_embeddings").value_or(family.max_position_embeddings);
   config.layernorm_epsilon = fields.number("rms_norm_eps").value_or(kRmsNormEps);
   config.init_method_std = fields.number("initializer_range").value_or(kInitializerRange);
-  config.share_embeddings_and_output_weights = fields.boolean("tie_word_embeddings").value_or(false);
-  config.qk_layernorm = architecture.qk_layernorm;
+  config.value_head = head == Head::value;
+  result.value_head_can_have_bias = config.value_head && architecture.kind.bias &&
+                                    fields.boolean("token_classification_bias").value_or(true);
+  config.share_embeddings_and_output_weights =
+      fields.boolean("tie_word_embeddings").value_or(false) && !config.value_head;
+  config.qk_layernorm = family.qk_layernorm;
   const bool attention_bias =
-      architecture.qkv_bias == QkvBias::attention_bias && fields.boolean("attention_bias").value_or(false);
-  config.add_qkv_bias = attention_bias || architecture.qkv_bias == QkvBias::always;
+      family.qkv_bias == QkvBias::attention_bias && fields.boolean("attention_bias").value_or(false);
+  config.add_qkv_bias = attention_bias || family.qkv_bias == QkvBias::always;
   config.add_proj_bias = attention_bias;
-  config.add_mlp_bias = architecture.mlp_bias && fields.boolean("mlp_bias").value_or(false);
-  config.eos_token_ids = read_eos(fields, architecture);
+  config.add_mlp_bias = family.mlp_bias && fields.boolean("mlp_bias").value_or(false);
+  config.eos_token_ids = read_eos(fields, family);
   config.pad_token_id = fields.integer("pad_token_id").value_or(-1);
-  read_heads(fields, architecture, config);
+  read_heads(fields, family, config);
   if (config.num_layers < 1 || config.num_layers > 100000)
     fields.fail("\"num_hidden_layers\" is ", config.num_layers, ", expected 1 to 100000");
-  read_windows(fields, architecture, config);
+  read_windows(fields, family, config);
   read_rope(fields, config);
   try {
     model::validate(config);
@@ -402,6 +460,11 @@ HfConfig parse_hf_config(std::string text, const std::filesystem::path& source) 
     fields.fail(error.what());
   }
   return result;
+}
+
+bool is_critic_of_language_model(const TransformerConfig& config) {
+  const auto architecture = find_architecture(config.architecture);
+  return config.value_head && architecture && architecture->kind.head == Head::language_model;
 }
 
 std::string export_hf_config(const HfConfig& config, at::ScalarType dtype) {
@@ -412,6 +475,15 @@ std::string export_hf_config(const HfConfig& config, at::ScalarType dtype) {
     json[key] = std::move(value);
     changed = true;
   };
+  if (is_critic_of_language_model(config.config)) {
+    const auto value_model = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                          [](const Kind& kind) { return kind.head == Head::value; });
+    const auto name = concat(find_architecture(config.config.architecture)->family.name, value_model->name);
+    set("architectures", Json::array({name}));
+    set("id2label", Json::object({{"0", "LABEL_0"}}));
+    set("label2id", Json::object({{"LABEL_0", 0}}));
+    if (json.contains("num_labels")) set("num_labels", 1);
+  }
   set("head_dim", config.config.kv_channels);
   for (const auto& [name, type] : kDtypes) {
     if (type != dtype) continue;

@@ -19,7 +19,7 @@ enum class Split {
   gate_up,  // all rows of gate, then all of up
 };
 
-enum class Dim { none, vocab, hidden, head, heads, qkv, ffn, gate_up };
+enum class Dim { none, one, vocab, hidden, head, heads, qkv, ffn, gate_up };
 
 struct Row {
   std::string_view name;               // Megatron's; `*` is the layer
@@ -123,23 +123,37 @@ constexpr Row kLanguageModelHead[] = {
      false},
 };
 
-// A model's blocks in the order of the forward pass. A model with another head or other layers is another
-// entry here.
+constexpr Row kValueHead[] = {
+    {"output_layer.weight", {"score.weight"}, Split::whole, Dim::one, Dim::hidden},
+    {"output_layer.bias",
+     {"score.bias"},
+     Split::whole,
+     Dim::one,
+     Dim::none,
+     &TransformerConfig::add_value_head_bias},
+};
+
+// A model's blocks in the order of the forward pass. A family with other layers is another entry here; its
+// critics have a value head in place of `head`.
 struct Table {
-  std::string_view architecture;
+  std::string_view family;
   std::span<const Row> embedding, layer, final_norm, head;
 };
 
 constexpr Table kTables[] = {
-    {"LlamaForCausalLM", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
-    {"MistralForCausalLM", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
-    {"Qwen2ForCausalLM", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
-    {"Qwen3ForCausalLM", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
+    {"Llama", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
+    {"Mistral", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
+    {"Qwen2", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
+    {"Qwen3", kEmbedding, kDenseLayer, kFinalNorm, kLanguageModelHead},
 };
 
-const Table& find_table(const TransformerConfig& config) {
-  for (const Table& table : kTables)
-    if (table.architecture == config.architecture) return table;
+Table find_table(const TransformerConfig& config) {
+  const std::string_view name = config.architecture;
+  for (Table table : kTables) {
+    if (table.family != name.substr(0, name.find("For"))) continue;
+    if (config.value_head) table.head = kValueHead;
+    return table;
+  }
   throw UserError(concat("no table of Hugging Face tensors for architecture \"", config.architecture, "\""));
 }
 
@@ -147,6 +161,8 @@ std::int64_t size_of(const TransformerConfig& config, Dim dim) {
   switch (dim) {
     case Dim::none:
       break;
+    case Dim::one:
+      return 1;
     case Dim::vocab:
       return config.vocab_size;
     case Dim::hidden:
@@ -220,19 +236,6 @@ std::vector<NamedShape> parts_of(const TransformerConfig& config, const Row& row
   return parts;
 }
 
-template <class Visit>
-void for_each_row(const TransformerConfig& config, const Visit& visit) {
-  const Table& table = find_table(config);
-  const auto block = [&](std::span<const Row> rows, const std::string& layer) {
-    for (const Row& row : rows)
-      if (is_present(config, row)) visit(row, layer);
-  };
-  block(table.embedding, "");
-  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) block(table.layer, std::to_string(layer));
-  block(table.final_norm, "");
-  block(table.head, "");
-}
-
 // The views of the parts within `fused`, in the order of the table row's names.
 std::vector<Tensor> views_of(const TransformerConfig& config, const Row& row, const Tensor& fused) {
   switch (row.split) {
@@ -254,25 +257,38 @@ std::vector<Tensor> views_of(const TransformerConfig& config, const Row& row, co
 
 }  // namespace
 
+std::vector<Mapping> mappings(const TransformerConfig& config) {
+  std::vector<Mapping> result;
+  const auto block = [&](std::span<const Row> rows, std::string_view layer) {
+    for (const Row& row : rows)
+      if (is_present(config, row))
+        result.push_back(
+            {{with_layer(row.name, layer), shape_of(config, row)}, parts_of(config, row, layer)});
+  };
+  const Table table = find_table(config);
+  block(table.embedding, "");
+  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) block(table.layer, std::to_string(layer));
+  block(table.final_norm, "");
+  block(table.head, "");
+  return result;
+}
+
 std::vector<NamedShape> parameters(const TransformerConfig& config) {
   std::vector<NamedShape> result;
-  for_each_row(config, [&](const Row& row, const std::string& layer) {
-    result.push_back({with_layer(row.name, layer), shape_of(config, row)});
-  });
+  for (Mapping& mapping : mappings(config)) result.push_back(std::move(mapping.param));
   return result;
 }
 
 std::vector<NamedShape> hf_parameters(const TransformerConfig& config) {
   std::vector<NamedShape> result;
-  for_each_row(config, [&](const Row& row, const std::string& layer) {
-    for (NamedShape& part : parts_of(config, row, layer)) result.push_back(std::move(part));
-  });
+  for (Mapping& mapping : mappings(config))
+    for (NamedShape& part : mapping.hf) result.push_back(std::move(part));
   return result;
 }
 
 std::vector<HfTensor> hf_tensors(const TransformerConfig& config, const ParamDesc& desc,
                                  const Tensor& fused) {
-  const Table& table = find_table(config);
+  const Table table = find_table(config);
   for (const auto block : {table.embedding, table.layer, table.final_norm, table.head}) {
     for (const Row& row : block) {
       const auto layer = match(row.name, desc.name);

@@ -1,4 +1,4 @@
-/// Which Hugging Face tensors a parameter of ours is made of: one table an architecture, read in both
+/// Which Hugging Face tensors a parameter of ours is made of: one table a family of models, read in both
 /// directions.
 // Mirrors megatron.bridge.models' MegatronMappingRegistry with AutoMapping, QKVMapping and GatedMLPMapping.
 #pragma once
@@ -28,6 +28,15 @@ struct HfTensor {
   // `view.copy_(source.view(view.sizes()))` loads.
   Tensor view;
 };
+
+/// One of our parameters and the Hugging Face tensors in it.
+struct Mapping {
+  NamedShape param;  // Megatron's name, fused shape
+  std::vector<NamedShape> hf;
+};
+
+/// What the whole model is made of, in the order of the forward pass.
+std::vector<Mapping> mappings(const model::TransformerConfig& config);
 
 /// Our parameters of the whole model, with Megatron's names and fused shapes, in the order of the forward
 /// pass.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
+#include <string_view>
 
 #include "mgfl/base/error.hpp"
 #include "mgfl/parallel/activation.hpp"
@@ -524,7 +526,13 @@ Tensor Decoder::decode(const Tensor& ids, const std::vector<std::int64_t>& seque
   return out;
 }
 
-void Decoder::initialize(std::uint64_t seed) { initialize_parameters(parameters(), seed); }
+void Decoder::initialize(std::uint64_t seed, std::span<const std::string> names) {
+  const std::set<std::string_view> wanted(names.begin(), names.end());
+  std::vector<ParamRef> chosen;
+  for (const auto& param : parameters())
+    if (wanted.count(param.desc->name) != 0) chosen.push_back(param);
+  initialize_parameters(chosen, seed);
+}
 
 void Decoder::finalize_tied_grads() {
   if (is_tied()) word_embeddings.main_grad.add_(tied_embedding_grad_);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -163,8 +164,8 @@ class Decoder {
   Tensor decode(const Tensor& ids, const std::vector<std::int64_t>& sequences, KvCache& cache,
                 Workspace& workspace) const;
 
-  /// Random weights, as the parameters' descriptions say.
-  void initialize(std::uint64_t seed);
+  /// Random weights for the parameters of these names, as their descriptions say.
+  void initialize(std::uint64_t seed, std::span<const std::string> names);
 
   /// Adds the embedding's share of a tied weight to its main_grad; called once, after the last micro-batch.
   void finalize_tied_grads();

@@ -84,6 +84,12 @@ void validate(const TransformerConfig& config) {
     check_user(window >= 0, "config: attention window is ", window, ", expected 0 (none) or more");
   for (const std::int64_t token : config.eos_token_ids)
     check_user(token >= 0, "config: eos_token_id is ", token, ", expected 0 or more");
+  check_user(
+      !config.value_head || !config.share_embeddings_and_output_weights,
+      "config: a value head cannot be tied to the embedding; set share_embeddings_and_output_weights to "
+      "false");
+  check_user(config.value_head || !config.add_value_head_bias,
+             "config: add_value_head_bias is set, but the model has no value head");
 
   const RopeScaling& rope = config.rope_scaling;
   check_positive("rope_theta", config.rotary_base);

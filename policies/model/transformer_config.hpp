@@ -9,7 +9,8 @@
 
 namespace mgfl::model {
 
-/// What stands on top of the last layer: a vocabulary's logits, or a critic's one value a position.
+/// What a decoder's last hidden states become: logits over the vocabulary, or one value a position (a
+/// critic).
 enum class Head { language_model, value };
 
 /// How rotary frequencies are scaled for long contexts.
@@ -32,7 +33,7 @@ struct RopeScaling {
 
 /// Fields carry the names of Megatron's TransformerConfig where it has them.
 struct TransformerConfig {
-  std::string architecture;  // e.g. "LlamaForCausalLM"
+  std::string architecture;  // as config.json has it, e.g. "LlamaForCausalLM", also for a critic made of that
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t ffn_hidden_size = 0;
@@ -59,8 +60,8 @@ struct TransformerConfig {
   bool operator==(const TransformerConfig&) const = default;
 };
 
-/// Checks that the numbers fit each other: positive sizes, head_dim even, query heads a multiple of kv heads,
-/// one window a layer, rotary numbers sound. UserError naming the field and its value.
+/// Checks that the fields fit each other: positive sizes, head_dim even, query heads a multiple of kv heads,
+/// one window a layer, rotary numbers sound, no tied value head. UserError naming the field and its value.
 void validate(const TransformerConfig& config);
 
 /// Inverse frequencies of the rotary embedding in double precision, [kv_channels / 2], scaling applied.

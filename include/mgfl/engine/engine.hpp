@@ -295,7 +295,11 @@ class Engine {
   /// Every weight in the model's dtype under its Hugging Face name, for an inference engine: a range that
   /// makes one tensor at a time, and the adapter's configuration where the weights are an adapter's, which
   /// this version has none of. `base_sync_done` is for adapters. The range borrows the engine's weights.
-//@@GPTP
+  auto get_per_tensor_param([[maybe_unused]] bool base_sync_done = false) {
+    return PerTensorParams<decltype(bridge_->export_hf_weights(buffer_->params))>{
+        bridge_->export_hf_weights(buffer_->params), std::nullopt};
+  }
+
   /// Writes a folder that transformers loads, from main weights where there are any. Names, shapes and dtypes
   /// are the source's; fp64 writes F64. The first rank of the job writes. Collective.
   void save_hf_pretrained(const std::string& folder) {
@@ -303,9 +307,9 @@ class Engine {
     const auto dtype = exact ? std::optional(precision::model_dtype) : std::nullopt;
     if (context_.world->rank() == 0) {
       if (optimizer_)
-        bridge_->export_weights(folder, typename O::main_params_type(*buffer_).params, dtype);
+        bridge_->save_hf_pretrained(folder, typename O::main_params_type(*buffer_).params, dtype);
       else
-        bridge_->export_weights(folder, buffer_->params, dtype);
+        bridge_->save_hf_pretrained(folder, buffer_->params, dtype);
     }
     context_.world->barrier();
   }

@@ -20,9 +20,10 @@ struct implementation<targets::build_tf_config, vendors::original> {
   template <class Self>
   static void call(Self& engine) {
     using Bridge = typename Self::bridge_type;
+    constexpr auto head = Self::model_type::head_kind;
     const auto& source = engine.model_config_;
-    engine.bridge_.emplace(source.local_path.empty() ? Bridge::from_config(source.config_path)
-                                                     : Bridge::from_hf_pretrained(source.local_path));
+    engine.bridge_.emplace(source.local_path.empty() ? Bridge::from_config(source.config_path, head)
+                                                     : Bridge::from_hf_pretrained(source.local_path, head));
   }
 };
 
@@ -34,13 +35,12 @@ struct implementation<targets::build_megatron_module, vendors::original> {
 
   template <class Self>
   static void call(Self& engine) {
-    engine.model_.emplace(engine.bridge_->config());
+    const auto provider = engine.bridge_->to_megatron_provider(engine.bridge_->has_weights());
+    engine.model_.emplace(provider.config());
     engine.buffer_.emplace(
         Self::optimizer_policy::allocate_weights(engine.model_->parameters(), Self::precision::model_dtype));
-    if (engine.model_config_.local_path.empty())
-      engine.model_->initialize(engine.model_config_.seed);
-    else
-      engine.bridge_->load_weights(engine.buffer_->params);
+    engine.model_->initialize(engine.model_config_.seed, provider.params_to_initialize());
+    provider.load_weights(engine.buffer_->params);
   }
 };
 

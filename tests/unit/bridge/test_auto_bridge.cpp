@@ -3,7 +3,6 @@
 #include "policies/bridge/auto_bridge.hpp"
 
 #include <cstring>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,44 +11,22 @@
 #include "policies/bridge/hf_tensors.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/files.hpp"
+#include "tests/unit/bridge/model_folder.hpp"
 
 namespace mgfl::bridge {
 namespace {
 
 namespace fs = std::filesystem;
 using model::TransformerConfig;
+using test::check_same_weights;
 using test::contains;
+using test::edited;
 using test::error_of;
+using test::Parameters;
+using test::same_bits;
 using test::TemporaryFolder;
 
 const fs::path kData = MGFL_TEST_DATA;
-
-// A model's parameters without the model.
-struct Parameters {
-  explicit Parameters(const TransformerConfig& config, at::ScalarType dtype = at::kFloat) {
-    for (const auto& [name, shape] : parameters(config)) add(name, shape, dtype);
-  }
-  Tensor& add(const std::string& name, std::vector<std::int64_t> shape, at::ScalarType dtype) {
-    ParamDesc desc;
-    desc.name = name;
-    desc.shape = shape;
-    if (contains(name, "word_embeddings") || contains(name, "output_layer"))
-      desc.placement = PlacementKind::vocab;
-    descs.push_back(desc);
-    values.push_back(empty(shape, dtype).fill_(-99));
-    refs.push_back({&descs.back(), &values.back(), nullptr});
-    return values.back();
-  }
-  Tensor& operator[](const std::string& name) {
-    for (std::size_t i = 0; i < descs.size(); ++i)
-      if (descs[i].name == name) return values[i];
-    throw RunError("no parameter " + name);
-  }
-
-  std::deque<ParamDesc> descs;
-  std::deque<Tensor> values;
-  std::vector<ParamRef> refs;
-};
 
 Tensor vector_of(std::vector<double> values) {
   Tensor tensor = empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
@@ -62,21 +39,6 @@ std::vector<double> values_of(const Tensor& tensor) {
   return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
 }
 
-bool same_bits(const Tensor& one, const Tensor& other) {
-  const Tensor a = one.contiguous(), b = other.contiguous();
-  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
-}
-
-void check_same_weights(const HfWeights& one, const HfWeights& other) {
-  CHECK(std::set<std::string>(one.names().begin(), one.names().end()) ==
-        std::set<std::string>(other.names().begin(), other.names().end()));
-  for (const std::string& name : one.names()) {
-    CAPTURE(name);
-    CHECK(same_bits(one.tensor(name), other.tensor(name)));
-  }
-}
-
 TEST_CASE("each model's weights come out as they went in") {
   for (const char* name : {"llama", "mistral", "qwen2", "qwen3"}) {
     CAPTURE(name);
@@ -84,7 +46,7 @@ TEST_CASE("each model's weights come out as they went in") {
     const auto bridge = AutoBridge::from_hf_pretrained(kData / name);
     Parameters params(bridge.config());
     bridge.load_weights(params.refs);
-    bridge.export_weights(folder / "out", params.refs, std::nullopt, 200'000);
+    bridge.save_hf_pretrained(folder / "out", params.refs, std::nullopt, 200'000);
     const HfWeights source(kData / name), exported(folder / "out");
     check_same_weights(source, exported);
     CHECK(fs::exists(folder / "out" / "model.safetensors.index.json"));
@@ -94,7 +56,7 @@ TEST_CASE("each model's weights come out as they went in") {
     // In double and back: what a narrower file holds survives a wider model.
     Parameters wide(bridge.config(), at::kDouble);
     again.load_weights(wide.refs);
-    again.export_weights(folder / "out", wide.refs);
+    again.save_hf_pretrained(folder / "out", wide.refs);
     CHECK_FALSE(fs::exists(folder / "out" / "model.safetensors.index.json"));
     check_same_weights(source, HfWeights(folder / "out"));
   }
@@ -223,7 +185,7 @@ TEST_CASE(
   CHECK(contains(error_of([&] { bridge.load_weights(params.refs); }), "no weights"));
   double next = 0;
   for (Tensor& value : params.values) value.fill_(next++);
-  bridge.export_weights(folder / "out", params.refs);
+  bridge.save_hf_pretrained(folder / "out", params.refs);
   const HfWeights out(folder / "out");
   using Shape = std::vector<std::int64_t>;
   const std::string layer = "model.layers.1.";
@@ -257,28 +219,12 @@ TEST_CASE("F5: padded rows of the vocabulary stay here") {
                       folder / "config.json");
   hf.config = config;
   const auto bridge = AutoBridge::from_config(hf);
-  bridge.export_weights(folder / "out", params.refs);
+  bridge.save_hf_pretrained(folder / "out", params.refs);
   const HfWeights out(folder / "out");
   CHECK(out.shape("model.embed_tokens.weight") == std::vector<std::int64_t>{5, 1});
   CHECK(values_of(out.tensor("model.embed_tokens.weight")) == std::vector<double>{1, 2, 3, 4, 5});
   load_weights(out, config, params.refs);
   CHECK(values_of(params["embedding.word_embeddings.weight"]) == std::vector<double>{1, 2, 3, 4, 5, 0, 0, 0});
-}
-
-// A copy of a model's folder whose tensors `edit` may change, add or take away.
-template <class Edit>
-fs::path edited(const TemporaryFolder& folder, const char* model, const Edit& edit) {
-  const HfWeights source(kData / model);
-  std::map<std::string, Tensor> tensors;
-  for (const std::string& name : source.names()) tensors[name] = source.tensor(name);
-  edit(tensors);
-  const fs::path out = folder / "edited";
-  fs::remove_all(out);
-  fs::create_directory(out);
-  fs::copy_file(kData / model / "config.json", out / "config.json");
-  const std::vector<std::pair<std::string, Tensor>> list(tensors.begin(), tensors.end());
-  checkpoint::write_safetensors(out / "model.safetensors", list);
-  return out;
 }
 
 TEST_CASE(
@@ -347,7 +293,7 @@ TEST_CASE(
   const auto bridge = AutoBridge::from_hf_pretrained(path);
   Parameters params(bridge.config());
   bridge.load_weights(params.refs);
-  bridge.export_weights(folder / "out", params.refs);
+  bridge.save_hf_pretrained(folder / "out", params.refs);
   check_same_weights(HfWeights(path), HfWeights(folder / "out"));
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder / "out"))
@@ -358,15 +304,15 @@ TEST_CASE(
                                        "added_tokens.json", "chat_template.jinja"});
   CHECK(test::read_file(folder / "out" / "merges.txt") == "merges.txt");
   // Over its own source: the source stays readable while it is replaced.
-  bridge.export_weights(path, params.refs, std::nullopt, 50'000);
+  bridge.save_hf_pretrained(path, params.refs, std::nullopt, 50'000);
   check_same_weights(HfWeights(path), HfWeights(folder / "out"));
   CHECK(test::read_file(path / "other.txt") == "other.txt");
 
   std::vector<ParamRef> some(params.refs.begin(), params.refs.end() - 1);
-  CHECK(contains(error_of([&] { bridge.export_weights(folder / "out", some); }), "model.norm.weight"));
+  CHECK(contains(error_of([&] { bridge.save_hf_pretrained(folder / "out", some); }), "model.norm.weight"));
   std::vector<ParamRef> twice = params.refs;
   twice.push_back(twice.front());
-  CHECK(contains(error_of([&] { bridge.export_weights(folder / "out", twice); }), "given twice"));
+  CHECK(contains(error_of([&] { bridge.save_hf_pretrained(folder / "out", twice); }), "given twice"));
 }
 
 TEST_CASE("an export in a dtype of choice: every tensor has it, and config.json says so") {
@@ -374,7 +320,7 @@ TEST_CASE("an export in a dtype of choice: every tensor has it, and config.json 
   const auto bridge = AutoBridge::from_hf_pretrained(kData / "qwen3");
   Parameters params(bridge.config());
   bridge.load_weights(params.refs);
-  bridge.export_weights(folder / "out", params.refs, at::kBFloat16);
+  bridge.save_hf_pretrained(folder / "out", params.refs, at::kBFloat16);
   const auto again = AutoBridge::from_hf_pretrained(folder / "out");
   CHECK((again.hf_config().dtype == at::kBFloat16));
   const HfWeights source(kData / "qwen3"), out(folder / "out");

@@ -1,0 +1,17 @@
+#include "policies/bridge/per_tensor_param.hpp"
+
+namespace mgfl::bridge {
+
+const NamedHfTensor& PerTensorParam::element(std::size_t index) {
+  if (!element_ || made_ != index) {
+    element_.reset();
+    const HfTensor& part = plan_[index];
+    // Converted before rows are copied together: at most one of the two copies has the wider dtype.
+    const Tensor values = part.view.to(dtype_.value_or(part.view.scalar_type()));
+    element_ = NamedHfTensor{part.name, values.reshape(part.shape).contiguous()};
+    made_ = index;
+  }
+  return *element_;
+}
+
+}  // namespace mgfl::bridge

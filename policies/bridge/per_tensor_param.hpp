@@ -1,0 +1,77 @@
+/// A model's weights as Hugging Face names and tensors, one at a time: what an inference engine is fed with.
+// Mirrors the generators that megatron.bridge's AutoBridge.export_hf_weights and mbridge's
+// Bridge.export_weights return.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mgfl/tensor/lean.hpp"
+#include "policies/bridge/hf_tensors.hpp"
+
+namespace mgfl::bridge {
+
+/// A tensor with its Hugging Face name and shape, contiguous.
+struct NamedHfTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+/// A range of NamedHfTensor, planned once and lazy: an element is made when it is first looked at and let go
+/// at the next step, so that one tensor is there at a time. It can be walked again, one walk after the other.
+/// It borrows the parameters' memory, which must outlive it and shows later changes; where a tensor's rows
+/// already lie together and the dtype is the parameter's, the tensor is that memory itself: clone it to keep
+/// its values.
+class PerTensorParam {
+ public:
+  class iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = NamedHfTensor;
+    using difference_type = std::ptrdiff_t;
+
+    iterator() = default;
+
+    const NamedHfTensor& operator*() const { return range_->element(index_); }
+    const NamedHfTensor* operator->() const { return &**this; }
+    iterator& operator++() {
+      range_->element_.reset();
+      ++index_;
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(std::default_sentinel_t) const { return index_ == range_->size(); }
+
+   private:
+    friend class PerTensorParam;
+    explicit iterator(PerTensorParam* range) : range_(range) {}
+
+    PerTensorParam* range_ = nullptr;
+    std::size_t index_ = 0;
+  };
+
+  /// `plan`: the tensors in their order. `dtype`: that of every tensor; none: each parameter's own.
+  explicit PerTensorParam(std::vector<HfTensor> plan, std::optional<at::ScalarType> dtype = std::nullopt)
+      : plan_(std::move(plan)), dtype_(dtype) {}
+
+  /// Iterators point into this object.
+  iterator begin() { return iterator(this); }
+  std::default_sentinel_t end() const { return std::default_sentinel; }
+  std::size_t size() const { return plan_.size(); }
+
+ private:
+  const NamedHfTensor& element(std::size_t index);
+
+  std::vector<HfTensor> plan_;
+  std::optional<at::ScalarType> dtype_;
+  std::optional<NamedHfTensor> element_;  // number made_
+  std::size_t made_ = 0;
+};
+
+static_assert(std::input_iterator<PerTensorParam::iterator>);
+
+}  // namespace mgfl::bridge
