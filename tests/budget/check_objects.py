@@ -50,7 +50,7 @@ def main():
             elif FUNCTION.search(symbol) and not name.startswith(tuple(ELSEWHERE)):
                 own.add(f"{name}: {symbol[:200]}; borrow the callable as a function_ref")
         complaints += sorted(own)
-    print(f"{len(arguments.objects)} objects, {seen} symbols, vtables of {', '.join(sorted(allowed))} alone")
+    print(f"{len(arguments.objects)} objects, {seen} symbols, the exceptions among them: {', '.join(sorted(allowed))}")
     if allowed != exceptions or seen < 1000:
         complaints.append(f"the exceptions {sorted(exceptions)} must show in the objects, and {sorted(allowed)} do: is {arguments.nm} blind?")
     if complaints:
