@@ -66,6 +66,20 @@ function(_mgfl_find_declarations out)
   set(${out} ${core} ${policies} PARENT_SCOPE)
 endfunction()
 
+# The vendor's headers that define an engine of its own.
+function(_mgfl_find_engines dir out)
+  mgfl_find_files("${dir}" "\\.hpp$" headers)
+  set(found "")
+  foreach(header IN LISTS headers)
+    file(STRINGS "${header}" mentions REGEX "vendor_engine[ \t]*<" LIMIT_COUNT 1)
+    if(mentions)
+      list(APPEND found "${header}")
+    endif()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
+  endforeach()
+  set(${out} "${found}" PARENT_SCOPE)
+endfunction()
+
 # The vendor's scripts, which lie in the folder itself.
 function(_mgfl_find_scripts dir out)
   file(GLOB scripts CONFIGURE_DEPENDS "${dir}/[^.]*.cmake")

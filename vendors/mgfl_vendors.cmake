@@ -250,7 +250,7 @@ function(_mgfl_hash_folder dir sources out)
   set(${out} "0x${hash}" PARENT_SCOPE)
 endfunction()
 
-# mgfl_select_vendor(): reads the options, writes mgfl/generated/{selected_vendor,override_checks,originals}.hpp below MGFL_GENERATED_DIR, and
+# mgfl_select_vendor(): reads the options, writes mgfl/generated/{selected_vendor,override_checks,originals,vendor_engines}.hpp below MGFL_GENERATED_DIR, and
 # sets MGFL_PREFERRED_VENDOR, MGFL_KERNEL_SET, MGFL_VENDOR_CHAIN, MGFL_VENDOR_SOURCES, MGFL_VENDOR_LIBRARIES and
 # MGFL_VENDOR_SCRIPTS for the caller.
 function(mgfl_select_vendor)
@@ -275,6 +275,7 @@ function(mgfl_select_vendor)
   set(override_headers "")
   set(override_checks "")
   set(override_hashes "")
+  set(engine_headers "")
   set(sources "")
   set(libraries "")
   set(scripts "")
@@ -288,6 +289,11 @@ function(mgfl_select_vendor)
       string(APPEND override_headers "${line}")
     endforeach()
     string(APPEND override_checks "${asserts}")
+    _mgfl_find_engines("${mgfl_dir_${name}}" headers)
+    foreach(header IN LISTS headers)
+      _mgfl_include_line("${header}" line)
+      string(APPEND engine_headers "${line}")
+    endforeach()
     _mgfl_hash_folder("${mgfl_dir_${name}}" "${added}" hash)
     list(APPEND override_hashes "${hash}")
     mgfl_find_files("${mgfl_dir_${name}}" "\\.cpp$" found)
@@ -346,6 +352,9 @@ function(mgfl_select_vendor)
     string(APPEND text "${line}")
   endforeach()
   _mgfl_write_if_changed("${MGFL_GENERATED_DIR}/mgfl/generated/originals.hpp" "${text}")
+
+  _mgfl_write_if_changed("${MGFL_GENERATED_DIR}/mgfl/generated/vendor_engines.hpp"
+    "/// Written by CMake: the engines of the vendors in this build's chain.\n#pragma once\n\n${engine_headers}")
 
   list(JOIN chain " -> " order)
   message(STATUS "mgfl: overrides are looked up in ${order} -> original")

@@ -1,10 +1,10 @@
 # Compiles SOURCE with each compiler: it must fail with every `// expected-error: TEXT` of its own, the first one in the first
 # error line (`expected-error(g++)` counts for that compiler alone), and its twin must compile, so that it fails for its reason
-# and no other.
+# and no other. With a line `// only-error` there must be one error, so that nothing follows the sentence.
 cmake_minimum_required(VERSION 3.25)
 set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-parameter -I${ROOT}/include -I${ROOT} -I${ROOT}/tests/fail)
 set(generated -I${ROOT}/tests/fail/configured)
-file(STRINGS ${SOURCE} lines REGEX "^// (expected-error|only the twin)")
+file(STRINGS ${SOURCE} lines REGEX "^// (expected-error|only-error|only the twin)")
 
 foreach(compiler IN LISTS COMPILERS)
   set(family g++)
@@ -37,6 +37,13 @@ foreach(compiler IN LISTS COMPILERS)
       endif()
     endif()
   endforeach()
+  if(lines MATCHES "// only-error")
+    string(REGEX MATCHALL "(^|\n)[^\n]* error: " all "${errors}")
+    list(LENGTH all count)
+    if(NOT count EQUAL 1)
+      message(FATAL_ERROR "${compiler} says ${count} errors about ${SOURCE}, and one sentence is enough:\n${errors}")
+    endif()
+  endif()
   if(expectations EQUAL 0)
     message(FATAL_ERROR "${SOURCE} names no expected error for ${family}")
   endif()

@@ -16,6 +16,7 @@ GOOD = {
     "vendors/musa/manifest.hpp": "/// musa.\n#pragma once\n  using fallback = default_;\n",
     "vendors/default/manifest.hpp": "/// default.\n#pragma once\n",
     "vendors/default/norm.hpp": '/// Norm.\n#pragma once\n#include "policies/norm_decl.hpp"\n',
+    "vendors/musa/engine.hpp": '/// E.\n#pragma once\n#include "policies/norm.hpp"\nstruct e : vendor_engine<e, vendors::musa> {};\n',
     "vendors/musa/norm.hpp": '/// Norm.\n#pragma once\n#include "vendors/default/norm.hpp"\n',
 }
 BAD = {  # file: (text, what the check must say)
@@ -28,6 +29,8 @@ BAD = {  # file: (text, what the check must say)
     "policies/heavier.hpp": ("/// Heavy.\n#pragma once\n#include <mpi.h>\n", "a header includes mpi.h"),
     "policies/generated.hpp": ("/// G.\n#pragma once\n#include <mgfl/generated/selected_vendor.hpp>\n",
                                "which only include/mgfl/override/dispatch.hpp may"),
+    "policies/engines.hpp": ("/// G.\n#pragma once\n#include <mgfl/generated/vendor_engines.hpp>\n",
+                             "which only policies/engine/registered_engines.hpp may"),
     "policies/silent.hpp": ("#pragma once\n", "opens without a /// sentence"),
     "policies/twice.hpp": ("/// Twice.\n", "has no #pragma once"),
     "policies/late.hpp": ("/// Late.\n#pragma once\nauto x = dispatch_family<targets::norm, C>;\n",

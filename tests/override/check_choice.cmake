@@ -1,6 +1,7 @@
 cmake_minimum_required(VERSION 3.25)
 # Configures the vendors in a fresh folder and compares: chain, sources and every text of OUTPUT, or every text of ERROR (a warning counts where a
 # CHAIN is given too). Each PROGRAM is compiled against the generated header by each compiler; it says by static_asserts what must hold.
+# INCLUDES: further options of the compiler, for programs that see LibTorch.
 file(REMOVE_RECURSE ${BINARY})
 set(environment --unset=MG_FL_PREFER)
 if(NOT "${ENVIRONMENT}" STREQUAL "")
@@ -77,7 +78,7 @@ foreach(program IN LISTS PROGRAM)
   foreach(compiler IN LISTS COMPILERS)
     execute_process(
       COMMAND ${compiler} -std=c++20 -Wall -Wextra -Werror -Wno-unused-parameter -fsyntax-only
-        -I${ROOT}/include -I${ROOT} -I${BINARY}/generated ${program}
+        -I${ROOT}/include -I${ROOT} -I${BINARY}/generated ${INCLUDES} ${program}
       RESULT_VARIABLE status ERROR_VARIABLE errors)
     if(NOT status EQUAL 0)
       message(FATAL_ERROR "${compiler} rejects ${program}: ${errors}")

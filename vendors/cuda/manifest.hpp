@@ -10,6 +10,7 @@ namespace mgfl {
 namespace vendors {
 struct cuda {
   static constexpr std::string_view name = "cuda";
+  static constexpr std::string_view device = "cuda";
   using fallback = original;
 };
 }  // namespace vendors

@@ -10,6 +10,7 @@ namespace mgfl {
 namespace vendors {
 struct kunlunxin {
   static constexpr std::string_view name = "kunlunxin";
+  static constexpr std::string_view device = "cuda";
   using fallback = default_;
 };
 }  // namespace vendors

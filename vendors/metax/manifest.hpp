@@ -8,6 +8,7 @@ namespace mgfl {
 namespace vendors {
 struct metax {
   static constexpr std::string_view name = "metax";
+  static constexpr std::string_view device = "cuda";
   using fallback = default_;
 };
 }  // namespace vendors

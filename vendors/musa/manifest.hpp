@@ -9,6 +9,7 @@ namespace mgfl {
 namespace vendors {
 struct musa {
   static constexpr std::string_view name = "musa";
+  static constexpr std::string_view device = "musa";
   using fallback = default_;
 };
 }  // namespace vendors

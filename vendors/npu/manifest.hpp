@@ -10,6 +10,7 @@ namespace mgfl {
 namespace vendors {
 struct npu {
   static constexpr std::string_view name = "npu";
+  static constexpr std::string_view device = "npu";
   using fallback = default_;
 };
 }  // namespace vendors

@@ -8,6 +8,7 @@ namespace mgfl {
 namespace vendors {
 struct txda {
   static constexpr std::string_view name = "txda";
+  static constexpr std::string_view device = "txda";
   using fallback = default_;
 };
 }  // namespace vendors

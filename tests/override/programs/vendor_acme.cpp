@@ -2,6 +2,7 @@
 // default's method.
 #include <optional>
 
+#include "mgfl/engine/engine_registry.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "policies/optimizer/clip_grads.hpp"
 #include "policies/optimizer/unscale_main_grads.hpp"
@@ -38,4 +39,20 @@ static_assert(family_is_checked<targets::build_lr_scheduler>);
 static_assert(dispatch_family<targets::build_lr_scheduler, AnEngine> ==
               &implementation<targets::build_lr_scheduler, vendors::acme>::call<AnEngine>);
 static_assert(std::is_same_v<active_vendor<targets::build_optimizer>, vendors::original>);
+
+// engines by name: acme's manifest registers them for acme and its device; musa, acme's fallback, comes next
+struct musas {};
+struct defaults {};
+struct acmes {};
+static_assert(build_device.view() == "acme_chip" && build_vendor.view() == "acme");
+static_assert(
+    std::is_same_v<vendor_engines,
+                   list<engine_entry<"language_model", "megatron", acme::counting, "acme_chip", "acme">,
+                        engine_entry<"language_model", "acme", acme::counting, any_device, "acme">>>);
+using Engines = EngineRegistry<engine_entry<"m", "b", musas, any_device, "musa">,
+                               engine_entry<"m", "b", defaults, "acme_chip", "default">>;
+static_assert(std::is_same_v<Engines::engine_for<"m", "b">, musas>);
+static_assert(std::is_same_v<Engines::engine_for<"m", "b", build_device, "default">, defaults>);
+static_assert(std::is_same_v<
+              Engines::with<engine_entry<"m", "b", acmes, any_device, "acme">>::engine_for<"m", "b">, acmes>);
 }  // namespace mgfl

@@ -1,4 +1,5 @@
 // Nobody preferred, ATen's kernels: default's overrides, then the originals.
+#include "mgfl/engine/engine_registry.hpp"
 #include "policies/distributed/finalize_model_grads.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "policies/optimizer/clip_grads.hpp"
@@ -18,4 +19,7 @@ static_assert(kernels::linear == &implementation<targets::linear, vendors::origi
 // a vendor that was not selected is known by its manifest, its bodies are not there
 static_assert(vendors::known::has<vendors::musa> &&
               manifest<vendors::musa>::overrides::has<targets::get_grad_norm_fp32>);
+// nor are its engines, and the device is the host
+static_assert(std::is_same_v<vendor_engines, list<>>);
+static_assert(build_device.view() == "cpu" && build_vendor.view() == "default");
 }  // namespace mgfl

@@ -1,4 +1,5 @@
-/// Stands for the header that CMake writes: one vendor, acme, whose manifest and override header a test may give.
+/// Stands for the header that CMake writes: one vendor, acme, whose manifest and override header a test may
+/// give.
 #pragma once
 
 #include "mgfl/override/target.hpp"
@@ -27,10 +28,16 @@ struct fallback_of<vendors::default_> {
   using type = vendors::kernel_set;
 };
 
-#ifdef MGFL_TEST_MANIFEST
+#if defined(MGFL_TEST_MANIFEST)
 template <>
 struct manifest<vendors::acme> {
   using overrides = list<MGFL_TEST_MANIFEST>;
+};
+#elif defined(MGFL_TEST_ENGINES)
+template <>
+struct manifest<vendors::acme> {
+  using overrides = list<>;
+  using engines = list<MGFL_TEST_ENGINES>;
 };
 #endif
 
