@@ -87,8 +87,8 @@ class AutoBridge {
   void load_weights(std::span<const ParamRef> params) const;
 
   /// The model's tensors under their Hugging Face names, in the order of a saved folder: that of the source's
-  /// weights, then what it lacks. `params` are all of the model's, whole; gradients or other tensors in their
-  /// place go as well. `dtype`: of all tensors; none: each parameter's own. Megatron-Bridge's name.
+  /// weights, then what it lacks. `params` are all of the model's, whole, and outlive the range. `dtype`: of
+  /// all tensors; none: each parameter's own. Megatron-Bridge's name.
   PerTensorParam export_hf_weights(std::span<const ParamRef> params,
                                    std::optional<at::ScalarType> dtype = std::nullopt) const {
     return PerTensorParam(plan_export(params), dtype);

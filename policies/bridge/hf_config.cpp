@@ -26,8 +26,8 @@ enum class Windows {
 };  // none; every layer; Qwen's use_sliding_window and max_window_layers
 enum class QkvBias { never, attention_bias, always };
 
-// An architecture's name is its family's and its kind's, as "Llama" and "ForCausalLM". Each language model
-// stands before the value model that a critic of it is exported as.
+// An architecture's name is its family's and its kind's, such as "Llama" and "ForCausalLM". A critic made of
+// a language model is exported as the first kind of value model.
 struct Kind {
   std::string_view name;
   Head head;

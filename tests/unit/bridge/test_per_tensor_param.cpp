@@ -131,6 +131,29 @@ TEST_CASE("the range is lazy and borrows: later values are seen, and only rows t
   }
 }
 
+TEST_CASE("an element is let go at the next step, and a walk that was left can be begun anew") {
+  const auto bridge = AutoBridge::from_hf_pretrained(kData / "qwen3");
+  Parameters params(bridge.config());
+  bridge.load_weights(params.refs);
+  const HfWeights source(kData / "qwen3");
+  // In double every element is a copy.
+  PerTensorParam range = bridge.export_hf_weights(params.refs, at::kDouble);
+  auto iterator = range.begin();
+  const Tensor first = iterator->tensor;
+  CHECK((*iterator).name == source.names()[0]);
+  CHECK(first.use_count() == 2);
+  CHECK(iterator->tensor.const_data_ptr() == first.const_data_ptr());  // made once
+  ++iterator;
+  CHECK(first.use_count() == 1);
+  CHECK(iterator->name == source.names()[1]);
+  for (const auto& [name, tensor] : range) {
+    CHECK(name == source.names()[0]);
+    CHECK(same_bits(tensor, first));
+    break;
+  }
+  CHECK(std::ranges::distance(range) == static_cast<std::ptrdiff_t>(source.names().size()));
+}
+
 TEST_CASE("the plan is checked before the first tensor") {
   const auto bridge = AutoBridge::from_hf_pretrained(kData / "qwen3_value", Head::value);
   Parameters params(bridge.config());

@@ -310,6 +310,11 @@ TEST_CASE("critics whose weights do not fit: the error names the tensor, and not
   CHECK(value_model([](Tensors& t) { t.erase("score.bias"); }) == "(no error)");
   CHECK(contains(value_model([](Tensors& t) { t.erase("score.weight"); }), "\"score.weight\" is missing"));
   CHECK(contains(value_model([](Tensors& t) {
+                   t.erase("score.weight");
+                   t.erase("score.bias");
+                 }),
+                 "\"score.weight\" is missing from the weights of this Qwen3ForTokenClassification"));
+  CHECK(contains(value_model([](Tensors& t) {
                    t["score.weight"] = counted({2, 48}, 0);
                  }),
                  "\"score.weight\" has shape [2, 48], expected [1, 48]"));
