@@ -13,4 +13,9 @@ struct engines::language_model_megatron {
   using engine = MegatronEngineWithLMHead<P, O, S>;
 };
 
+struct engines::value_model_megatron {
+  template <parallel::ParallelPolicy P, optimizer::OptimizerPolicy O, scheduler::SchedulerPolicy S>
+  using engine = MegatronEngineWithValueHead<P, O, S>;
+};
+
 }  // namespace mgfl
