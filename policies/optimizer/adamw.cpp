@@ -8,20 +8,8 @@ namespace mgfl::optimizer {
 AdamW::AdamW(const ParamBuffer& buffer, const OptimizerConfig& config)
     : exp_avg(zeros({buffer.numel}, buffer.main_params.scalar_type())),
       exp_avg_sq(zeros({buffer.numel}, buffer.main_params.scalar_type())),
-      config_(config) {
-  for (std::size_t i = 0; i < buffer.params.size(); ++i) {
-    const auto end = i + 1 < buffer.params.size() ? buffer.offsets[i + 1] : buffer.numel;
-    const std::size_t group = buffer.params[i].desc->weight_decay ? 0 : 1;
-    if (!segments_.empty() && segments_.back().group == group)
-      segments_.back().end = end;
-    else
-      segments_.push_back({buffer.offsets[i], end, group});
-  }
-}
-
-std::vector<ParamGroup> AdamW::param_groups(const OptimizerConfig& config) {
-  return {{config.lr, config.weight_decay, 1.0, {}, {}}, {config.lr, 0.0, 0.0, {}, {}}};
-}
+      config_(config),
+      segments_(decay_segments(buffer)) {}
 
 void AdamW::to(c10::DeviceType device) {
   for (auto* state : {&exp_avg, &exp_avg_sq}) *state = state->to(c10::Device(device));

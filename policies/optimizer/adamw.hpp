@@ -5,16 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "mgfl/policy/optimizer_policy.hpp"
-#include "policies/optimizer/param_buffer.hpp"
+#include "policies/optimizer/flat_optimizer.hpp"
 
 namespace mgfl::optimizer {
-
-/// Neighbouring elements of the flat buffers that belong to one parameter group.
-struct Segment {
-  std::int64_t begin = 0, end = 0;
-  std::size_t group = 0;
-};
 
 /// State and update of AdamW for a rank's part of the flat buffers.
 class AdamW {
@@ -28,7 +21,7 @@ class AdamW {
   void to(c10::DeviceType device);
 
   /// Group 0 decays (matrices, embeddings), group 1 does not (norms, biases).
-  static std::vector<ParamGroup> param_groups(const OptimizerConfig& config);
+  static std::vector<ParamGroup> param_groups(const OptimizerConfig& config) { return decay_groups(config); }
 
   Tensor exp_avg, exp_avg_sq;  // [numel] main dtype
   std::int64_t updates = 0;    // real updates so far: Adam's step number
@@ -37,5 +30,7 @@ class AdamW {
   OptimizerConfig config_;
   std::vector<Segment> segments_;
 };
+
+static_assert(FlatOptimizer<AdamW>);
 
 }  // namespace mgfl::optimizer

@@ -5,15 +5,14 @@
 
 namespace mgfl::optimizer {
 
-/// `Local<AdamW, Bf16WithFp32Main>`.
-template <class Kind, Precision P>
+/// `Local<AdamW, Bf16WithFp32Main>`, or with an optimizer of one's own in AdamW's place.
+template <FlatOptimizer Kind, Precision P>
 struct Local {
-  static_assert(std::is_same_v<Kind, AdamW>, "mgfl: Local<> knows AdamW.");
   using precision = P;
   using buffer_type = ParamBuffer;
   using main_params_type = MainParams;
   template <parallel::Communicator C>
-  using optimizer_type = MixedPrecisionOptimizer<P, C>;
+  using optimizer_type = MixedPrecisionOptimizer<P, C, Kind>;
 
   static ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_dtype) {
     return optimizer::allocate_weights(std::move(params), model_dtype);

@@ -23,7 +23,7 @@ namespace mgfl::optimizer {
 
 /// Works on the flat buffers of `ParamBuffer`. One scaler and one global found_inf for all parameters: a step
 /// that meets a non-finite gradient on any rank is skipped on all, and changes nothing but the scaler.
-template <Precision P, parallel::Communicator C>
+template <Precision P, parallel::Communicator C, FlatOptimizer Kind = AdamW>
 class MixedPrecisionOptimizer : public Optimizer {
  public:
   using communicator_type = C;
@@ -40,7 +40,7 @@ class MixedPrecisionOptimizer : public Optimizer {
         data_parallel_group_(data_parallel_group),
         inner_(buffer, config),
         scaler_(make_scaler(config)) {
-    param_groups = AdamW::param_groups(config);
+    param_groups = Kind::param_groups(config);
     parallel::check_axes_of_a_grid(grad_stats_parallel_group_);
   }
 
@@ -94,7 +94,7 @@ class MixedPrecisionOptimizer : public Optimizer {
 
   Tensor& main_grads() { return buffer_->main_grads; }
 
-  AdamW& inner() { return inner_; }
+  Kind& inner() { return inner_; }
   ParamBuffer& buffer() { return *buffer_; }
 
   GradScalerState scaler_state() const {
@@ -137,7 +137,7 @@ class MixedPrecisionOptimizer : public Optimizer {
   ParamBuffer* buffer_;
   parallel::GroupList<C> grad_stats_parallel_group_;
   C* data_parallel_group_;
-  AdamW inner_;
+  Kind inner_;
   Scaler scaler_;
 };
 
