@@ -80,12 +80,13 @@ struct TrainingCheckpoint {
  private:
   template <class Engine>
   static constexpr void check_engine() {
-    static_assert(requires(Engine & engine) {
-      { engine.optimizer().inner() } -> std::same_as<optimizer::AdamW&>;
-      { engine.lr_scheduler().state() } -> std::convertible_to<scheduler::OptimizerParamSchedulerState>;
-    },
-                  "mgfl: checkpoints hold the state of AdamW and of OptimizerParamScheduler; save the state of "
-                  "another optimizer or schedule yourself.");
+    static_assert(
+        requires(Engine & engine) {
+          { engine.optimizer().inner() } -> std::same_as<optimizer::AdamW&>;
+          { engine.lr_scheduler().state() } -> std::convertible_to<scheduler::OptimizerParamSchedulerState>;
+        },
+        "mgfl: checkpoints hold the state of AdamW and of OptimizerParamScheduler; save the state of "
+        "another optimizer or schedule yourself.");
   }
 };
 

@@ -32,10 +32,10 @@ using ValueModelEngine =
   template class Engine<parallel::DataParallel<communicator>,                     \
                         optimizer::Local<optimizer::AdamW, optimizer::precision>, \
                         scheduler::OptimizerParamScheduler, model>
-#define MGFL_ENGINES(prefix, communicator, model)             \
-  prefix MGFL_ENGINE(communicator, Fp64, model);              \
-  prefix MGFL_ENGINE(communicator, Fp32, model);              \
-  prefix MGFL_ENGINE(communicator, Bf16WithFp32Main, model);  \
+#define MGFL_ENGINES(prefix, communicator, model)            \
+  prefix MGFL_ENGINE(communicator, Fp64, model);             \
+  prefix MGFL_ENGINE(communicator, Fp32, model);             \
+  prefix MGFL_ENGINE(communicator, Bf16WithFp32Main, model); \
   prefix MGFL_ENGINE(communicator, Fp16WithLossScaler, model)
 
 MGFL_ENGINES(extern, parallel::Self, model::Decoder);

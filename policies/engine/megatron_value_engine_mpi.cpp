@@ -1,8 +1,11 @@
 // Critics over MPI.
+#include "mgfl/engine/base_engine.hpp"
 #include "policies/engine/megatron_engine.hpp"
 
 namespace mgfl {
 
 MGFL_ENGINES(, parallel::Mpi, model::ValueModel);
+
+static_assert(BaseEngine<ValueModelEngine<parallel::Mpi, optimizer::Bf16WithFp32Main>>);
 
 }  // namespace mgfl

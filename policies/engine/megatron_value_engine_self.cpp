@@ -1,8 +1,11 @@
 // Critics in one process alone.
+#include "mgfl/engine/base_engine.hpp"
 #include "policies/engine/megatron_engine.hpp"
 
 namespace mgfl {
 
 MGFL_ENGINES(, parallel::Self, model::ValueModel);
+
+static_assert(BaseEngine<ValueModelEngine<parallel::Self, optimizer::Bf16WithFp32Main>>);
 
 }  // namespace mgfl

@@ -24,7 +24,6 @@ class Arena {
   /// Frees everything taken since `mark`; those tensors must not be used any more.
   void release(Mark mark) { place_ = mark; }
 
-
  private:
   std::vector<Tensor> slabs_;
   Mark place_;

@@ -117,8 +117,8 @@ struct LayerPass {
   void forward(const DecoderLayer& layer, const Tensor& stream, const Tensor& delta, LayerActivations& saved,
                Scratch& scratch, Tensor& mlp_out) const {
     forward(layer, stream, delta, saved, scratch, mlp_out, [&] {
-      kernels::attention(saved.qkv, batch.cu_seqlens, attention_shape(config, index),
-                         saved.context, saved.lse);
+      kernels::attention(saved.qkv, batch.cu_seqlens, attention_shape(config, index), saved.context,
+                         saved.lse);
     });
   }
 
@@ -166,8 +166,8 @@ struct LayerPass {
     kernels::linear_weight_grad(d_stream, saved.context, attention.linear_proj_weight.main_grad);
     if (attention.linear_proj_bias) kernels::bias_grad(d_stream, attention.linear_proj_bias->main_grad);
     kernels::linear_input_grad(d_stream, attention.linear_proj_weight.value, scratch.d_context);
-    kernels::attention_backward(scratch.d_context, saved.qkv, saved.context, saved.lse,
-                                batch.cu_seqlens, attention_shape(config, index), scratch.d_qkv);
+    kernels::attention_backward(scratch.d_context, saved.qkv, saved.context, saved.lse, batch.cu_seqlens,
+                                attention_shape(config, index), scratch.d_qkv);
     Tensor none;
     kernels::qk_norm_rotary_backward(
         scratch.d_qkv, saved.qkv_before_norm, value_or_none(attention.q_layernorm_weight),
@@ -386,9 +386,8 @@ LanguageModelOutput Decoder::output_of_logits(const Tensor& logits, const Batch&
   const auto log_p = logits.log_softmax(-1);
   const auto ignored = batch.labels.eq(ignore_index);
   LanguageModelOutput output;
-  output.log_probs = log_p.gather(1, batch.labels.masked_fill(ignored, 0).unsqueeze(1))
-                         .squeeze(1)
-                         .masked_fill(ignored, 0.0);
+  output.log_probs =
+      log_p.gather(1, batch.labels.masked_fill(ignored, 0).unsqueeze(1)).squeeze(1).masked_fill(ignored, 0.0);
   if (request.entropy) output.entropy = log_p.exp().mul(log_p).sum(-1).neg();
   if (request.sum_pi_squared) output.sum_pi_squared = log_p.mul(2.0).exp().sum(-1);
   return output;

@@ -74,11 +74,11 @@ struct Activations {
   Batch batch;
   Tensor cos, sin;  // [tokens, head_dim / 2]
   std::vector<LayerActivations> layers;
-  Tensor final_input;     // [tokens, hidden]
-  Tensor final_rstd;      // [tokens]
-  Tensor hidden;          // [tokens, hidden], the head's input
-  HeadStatistics head;    // kept for the head's backward pass
-  Tensor d_hidden;        // [tokens, hidden], the head's gradient
+  Tensor final_input;   // [tokens, hidden]
+  Tensor final_rstd;    // [tokens]
+  Tensor hidden;        // [tokens, hidden], the head's input
+  HeadStatistics head;  // kept for the head's backward pass
+  Tensor d_hidden;      // [tokens, hidden], the head's gradient
 };
 
 /// Keys and values of every position so far, for generation. Layer tensors are [sequences, groups, capacity,

@@ -77,8 +77,9 @@ struct Pass {
     if (d_output.sum_pi_squared.defined()) {
       const auto column = [&](const Tensor& t) { return cut(t).unsqueeze(1); };
       const auto p = probabilities(first, rows, chunk, kept.log_normalizer);
-      d_squares = p.sub(column(kept.sum_pi_squared)).mul_(p).mul_(
-          column(d_output.sum_pi_squared).mul(column(scale)).mul(2.0));
+      d_squares = p.sub(column(kept.sum_pi_squared))
+                      .mul_(p)
+                      .mul_(column(d_output.sum_pi_squared).mul(column(scale)).mul(2.0));
     }
     kernels::vocab_rows_backward(chunk, cut(batch.labels), cut(scale), 0, cut(kept.log_normalizer),
                                  cut(kept.entropy), cut(d_output.log_probs), cut(d_output.entropy));

@@ -63,7 +63,8 @@ void move_weights(ParamBuffer& buffer, c10::DeviceType device) {
 }
 
 void move_main_params(ParamBuffer& buffer, c10::DeviceType device) {
-  if (!buffer.main_params.is_same(buffer.values)) buffer.main_params = buffer.main_params.to(c10::Device(device));
+  if (!buffer.main_params.is_same(buffer.values))
+    buffer.main_params = buffer.main_params.to(c10::Device(device));
 }
 
 void move_grads(ParamBuffer& buffer, c10::DeviceType device) {

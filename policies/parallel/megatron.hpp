@@ -2,6 +2,9 @@
 /// Mirrors megatron.core.parallel_state.
 #pragma once
 
+#include <optional>
+#include <utility>
+
 #include "mgfl/policy/parallel_policy.hpp"
 
 namespace mgfl::parallel {
@@ -31,6 +34,52 @@ template <Communicator C>
 Context<C> data_parallel_context(C& world, C& alone) {
   const auto extents = extents_for_world(world.size(), 1, 1, 1);
   return {extents, place_of(world.rank(), extents), &world, &world, &alone};
+}
+
+/// Megatron's arguments of initialize_model_parallel; data parallelism is what remains of the world.
+struct ModelParallelSizes {
+  int tensor_model_parallel_size = 1;
+  int pipeline_model_parallel_size = 1;
+  int virtual_pipeline_model_parallel_size = 1;
+  int context_parallel_size = 1;
+  int expert_model_parallel_size = 1;
+  int expert_tensor_parallel_size = 1;
+};
+
+/// The extents of a world of so many ranks. UserError where the sizes do not divide it, or need more than
+/// this version has.
+Extents checked_extents(int world, const ModelParallelSizes& sizes);
+
+/// Owns one rank's groups. Stays where it was made: contexts point into it.
+template <Communicator C>
+requires HasSplit<C>
+class ParallelState {
+ public:
+  /// UserError as checked_extents. Collective.
+  ParallelState(C world, const ModelParallelSizes& sizes)
+      : world_(std::move(world)), extents_(checked_extents(world_.size(), sizes)) {
+    model_parallel_.emplace(world_.split(world_.rank(), 0, "model parallel"));
+  }
+  ParallelState(const ParallelState&) = delete;
+  ParallelState& operator=(const ParallelState&) = delete;
+
+  C& world() { return world_; }
+  Context<C> context() {
+    return {extents_, place_of(world_.rank(), extents_), &world_, &world_, &*model_parallel_};
+  }
+
+ private:
+  C world_;
+  Extents extents_;
+  std::optional<C> model_parallel_;  // this rank alone
+};
+
+/// One rank's groups for these sizes: `auto state = initialize_model_parallel(Mpi(session));`, then an
+/// engine's context is `state.context()`. Collective.
+/// Mirrors megatron.core.parallel_state.initialize_model_parallel.
+template <Communicator C>
+ParallelState<C> initialize_model_parallel(C world, const ModelParallelSizes& sizes = {}) {
+  return ParallelState<C>(std::move(world), sizes);
 }
 
 /// `Megatron<Tp<1>, Pp<1>, Cp<1>, Ep<1>, Mpi>`: dp is what remains of the world.

@@ -97,7 +97,8 @@ struct PolicyLoss {
 };
 
 struct ValueLossConfig {
-  std::optional<double> cliprange_value = 0.5;  // predictions count within old values +- this; none: as they are
+  std::optional<double> cliprange_value =
+      0.5;  // predictions count within old values +- this; none: as they are
   Aggregation aggregation = {};
 };
 

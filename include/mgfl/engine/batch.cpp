@@ -36,9 +36,10 @@ Tensor temperature_of_tokens(const Batch& batch) {
   const auto tokens = batch.num_tokens(), sequences = batch.num_sequences();
   check_user(c10::isFloatingType(given.scalar_type()), "batch: temperature has dtype ",
              c10::toString(given.scalar_type()), ", expected a floating-point one.");
-  check_user(given.dim() <= 1 && (given.numel() == 1 || given.numel() == sequences || given.numel() == tokens),
-             "batch: temperature has shape [", join(given.sizes()), "]; give one number, one for each of the ",
-             sequences, " sequences, or one for each of the ", tokens, " tokens.");
+  check_user(
+      given.dim() <= 1 && (given.numel() == 1 || given.numel() == sequences || given.numel() == tokens),
+      "batch: temperature has shape [", join(given.sizes()), "]; give one number, one for each of the ",
+      sequences, " sequences, or one for each of the ", tokens, " tokens.");
   const auto flat = given.to(at::kDouble).reshape({-1}).contiguous();
   const auto* value = flat.const_data_ptr<double>();
   for (std::int64_t i = 0; i < flat.numel(); ++i)
@@ -149,7 +150,9 @@ Batch sequences_of(const Batch& batch, std::int64_t first, std::int64_t last) {
   const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
   const std::int64_t begin = borders[first], tokens = borders[last] - begin;
   const auto cut = [&](const Tensor& t) { return t.defined() ? t.narrow(0, begin, tokens) : t; };
-  const auto cut_sequences = [&](const Tensor& t) { return t.defined() ? t.narrow(0, first, last - first) : t; };
+  const auto cut_sequences = [&](const Tensor& t) {
+    return t.defined() ? t.narrow(0, first, last - first) : t;
+  };
   auto result = batch;
   for (auto* values : {&result.input_ids, &result.labels, &result.loss_mask, &result.position_ids})
     *values = cut(*values);
@@ -193,7 +196,8 @@ MicroBatch select_sequences(const Batch& batch, std::span<const std::int64_t> se
 
 std::vector<std::int64_t> sequence_lengths(const Batch& batch) {
   std::vector<std::int64_t> lengths;
-  const auto* borders = batch.cu_seqlens.defined() ? batch.cu_seqlens.const_data_ptr<std::int32_t>() : nullptr;
+  const auto* borders =
+      batch.cu_seqlens.defined() ? batch.cu_seqlens.const_data_ptr<std::int32_t>() : nullptr;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) lengths.push_back(borders[s + 1] - borders[s]);
   return lengths;
 }

@@ -52,12 +52,12 @@ struct EngineConfig {
   std::int64_t max_tokens_per_micro_batch = 0;        // > 0: a hard cap of tokens instead
   std::int64_t infer_micro_batch_size = 0;            // of forward-only calls; 0: as above
   std::int64_t infer_max_tokens_per_micro_batch = 0;  // of forward-only calls; 0: as above
-  bool forward_only = false;            // no gradients, no optimizer: a reference model
-  bool calculate_entropy = false;       // per-token entropy in outputs
+  bool forward_only = false;                          // no gradients, no optimizer: a reference model
+  bool calculate_entropy = false;                     // per-token entropy in outputs
   bool calculate_sum_pi_squared = false;
-  bool use_fused_kernels = true;        // false: closures see whole logits
-  bool param_offload = false;           // weights and gradients lie on the host outside train and eval mode
-  bool optimizer_offload = false;       // optimizer state lies on the host outside train mode
+  bool use_fused_kernels = true;   // false: closures see whole logits
+  bool param_offload = false;      // weights and gradients lie on the host outside train and eval mode
+  bool optimizer_offload = false;  // optimizer state lies on the host outside train mode
   c10::DeviceType device = c10::DeviceType::CPU;  // where the engine computes
 };
 
@@ -247,7 +247,8 @@ class Engine {
   }
 
   /// Logits [tokens, vocab] of a batch, micro-batch by micro-batch.
-  Tensor logits(const Batch& batch) requires requires(Model& model, typename Model::workspace_type& workspace) {
+  Tensor logits(const Batch& batch) requires
+      requires(Model& model, typename Model::workspace_type& workspace) {
     model.logits(workspace);
   }
   {
@@ -353,8 +354,8 @@ class Engine {
 
  private:
   using TokenWeightClosure = std::optional<function_ref<TokenWeights(const Batch&)>>;
-  static constexpr bool has_log_probs = requires(output_type& output) { output.log_probs; };
-  static constexpr bool has_logits = requires(loss_input_type& input) { input.logits; };
+  static constexpr bool has_log_probs = requires(output_type & output) { output.log_probs; };
+  static constexpr bool has_logits = requires(loss_input_type & input) { input.logits; };
 
   template <class, class>
   friend struct implementation;  // overrides of the steps see what the steps see
@@ -443,9 +444,9 @@ class Engine {
               "optimizer_zero_grad() first. Give "
               "all micro-batches of a step in one batch, so that they share one division.");
     const auto batch = validated(given, config().vocab_size);
-    const HeadRequest request{batch.options.calculate_entropy.value_or(engine_config_.calculate_entropy),
-                              batch.options.calculate_sum_pi_squared.value_or(
-                                  engine_config_.calculate_sum_pi_squared)};
+    const HeadRequest request{
+        batch.options.calculate_entropy.value_or(engine_config_.calculate_entropy),
+        batch.options.calculate_sum_pi_squared.value_or(engine_config_.calculate_sum_pi_squared)};
     result_type result;
     result.tokens = all_reduce_count(batch.num_tokens(), ReduceOp::sum);
     // Keeps 16-bit gradients of a sum over many tokens in range; a power of two, so it changes no bit
@@ -453,12 +454,16 @@ class Engine {
     const double normalizer =
         std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(result.tokens, 1)));
     const double loss_scale = forward_only ? 1.0 : optimizer_->loss_scale();
-    const Pass pass{token_weights, closure, request, batch.options.use_fused_kernels.value_or(engine_config_.use_fused_kernels), !forward_only, loss_scale / normalizer, result};
+    const Pass pass{token_weights, closure,
+                    request,       batch.options.use_fused_kernels.value_or(engine_config_.use_fused_kernels),
+                    !forward_only, loss_scale / normalizer,
+                    result};
 
     const auto parts = micro_batches(batch, forward_only);
     result.num_micro_batches = static_cast<std::int64_t>(parts.size());
     if (!forward_only) grads_are_zero_ = false;
-    constexpr auto forward_backward_func = pipeline::get_forward_backward_func<P::pipeline_model_parallel_size>();
+    constexpr auto forward_backward_func =
+        pipeline::get_forward_backward_func<P::pipeline_model_parallel_size>();
     forward_backward_func(
         result.num_micro_batches,
         [&](std::int64_t i) { forward_step(parts[static_cast<std::size_t>(i)], batch, pass); },
@@ -500,17 +505,15 @@ class Engine {
   output_type token_weights_step(const Batch& part, const Pass& pass) requires(has_log_probs) {
     auto weights = (*pass.token_weights)(part);
     weights.weight = weights.weight.to(precision::main_dtype);
-    auto output = pass.training
-                      ? model_->head_forward_backward(workspace_, weights.weight.mul(-pass.backward_scale),
-                                                      pass.request)
-                      : model_->head_forward(workspace_, pass.request);
+    auto output = pass.training ? model_->head_forward_backward(
+                                      workspace_, weights.weight.mul(-pass.backward_scale), pass.request)
+                                : model_->head_forward(workspace_, pass.request);
     add_metric(pass.result.metrics, weighted_sum(weights, output.log_probs));
     return output;
   }
 
   static LossTerm weighted_sum(const TokenWeights& weights, const Tensor& log_probs) {
-    return {weights.name,
-            zeros({1}, at::kDouble).fill_(-ordered_sum(weights.weight.mul(log_probs.detach()))),
+    return {weights.name, zeros({1}, at::kDouble).fill_(-ordered_sum(weights.weight.mul(log_probs.detach()))),
             weights.count};
   }
 

@@ -32,8 +32,8 @@ const Metric& metric_named(const std::vector<Metric>& metrics, const std::string
 }
 
 void add_metric(std::vector<Metric>& metrics, const LossTerm& term) {
-  check_user(term.name.find('\n') == std::string::npos && !term.name.empty(), "loss closure: a term is named \"",
-             term.name, "\"; give it a name of one line.");
+  check_user(term.name.find('\n') == std::string::npos && !term.name.empty(),
+             "loss closure: a term is named \"", term.name, "\"; give it a name of one line.");
   check_user(term.sum.defined() && term.sum.numel() == 1, "loss closure: the sum of term \"", term.name,
              "\" has ", term.sum.defined() ? term.sum.numel() : 0, " elements; it must be one number.");
   const double sum = term.sum.detach().to(at::kDouble).item<double>();
@@ -134,8 +134,8 @@ void take_reduced(std::vector<Metric>& metrics, const Tensor& sums, const Tensor
 void throw_different_metrics(const std::string& own) {
   std::vector<std::string> names;
   for (const auto& metric : metrics_of(own)) names.push_back(metric.name);
-  throw UserError(concat("loss closure: data-parallel ranks report unlike terms; one has ", some_of(names, 12),
-                         ". Every rank must report the same ones in the same order."));
+  throw UserError(concat("loss closure: data-parallel ranks report unlike terms; one has ",
+                         some_of(names, 12), ". Every rank must report the same ones in the same order."));
 }
 
 }  // namespace detail

@@ -73,7 +73,8 @@ std::vector<std::vector<std::int64_t>> mini_batches_of_epoch(const Tensor& units
   for (const auto& unit : order) sequences += static_cast<std::int64_t>(unit.sequences.size());
   const auto size = mini_batch_size(config, sequences);
   if (config.shuffle) shuffle(order, config.seed, epoch);
-  std::vector<std::vector<std::int64_t>> mini_batches(static_cast<std::size_t>((sequences + size - 1) / size));
+  std::vector<std::vector<std::int64_t>> mini_batches(
+      static_cast<std::size_t>((sequences + size - 1) / size));
   std::int64_t before = 0;
   for (const auto& unit : order) {
     const auto count = static_cast<std::int64_t>(unit.sequences.size());

@@ -13,8 +13,8 @@ namespace {
 std::pair<std::int64_t, std::int64_t> tokens_of_row(const std::int64_t* row, std::int64_t length,
                                                     std::int64_t number) {
   for (std::int64_t t = 0; t < length; ++t)
-    check_user(row[t] == 0 || row[t] == 1, "attention_mask is ", row[t], " in row ", number, " at position ", t,
-               "; it must be 1 for tokens and 0 for padding.");
+    check_user(row[t] == 0 || row[t] == 1, "attention_mask is ", row[t], " in row ", number, " at position ",
+               t, "; it must be 1 for tokens and 0 for padding.");
   std::int64_t begin = 0, end = length;
   while (begin < length && row[begin] == 0) ++begin;
   while (end > begin && row[end - 1] == 0) --end;
@@ -37,14 +37,14 @@ Tensor PackedBatch::unpack(const Tensor& values) const {
 }
 
 PackedBatch pack(const PaddedBatch& padded) {
-  check_user(padded.input_ids.defined() && padded.input_ids.dim() == 2,
-             "padded batch: input_ids has ", padded.input_ids.defined() ? padded.input_ids.dim() : 0,
+  check_user(padded.input_ids.defined() && padded.input_ids.dim() == 2, "padded batch: input_ids has ",
+             padded.input_ids.defined() ? padded.input_ids.dim() : 0,
              " dimensions; it must be [sequences, length].");
   const auto sequences = padded.input_ids.size(0), length = padded.input_ids.size(1);
   const auto check_shape = [&](const Tensor& values, const std::string& name) {
     check_user(values.dim() >= 2 && values.size(0) == sequences && values.size(1) == length,
-               "padded batch: ", name, " has shape [", join(values.sizes()), "], but input_ids has [", sequences,
-               ", ", length, "].");
+               "padded batch: ", name, " has shape [", join(values.sizes()), "], but input_ids has [",
+               sequences, ", ", length, "].");
   };
 
   auto borders = zeros({sequences + 1}, at::kInt);

@@ -250,8 +250,7 @@ TEST_CASE("the entropy of logits, aggregated, is verl's") {
     const auto tokens = response_tokens(verl.input(rows, "response_mask"), rows.cu_seqlens());
     const auto entropy = tokens.select(sum_exp.log().sub(sum_exp_z.div(sum_exp)), "entropy");
     const auto got = agg_loss(entropy, tokens, {});
-    CHECK(std::abs(value_of(got) - verl.data["entropy"]["loss"].get<double>()) <
-          verl_bound);
+    CHECK(std::abs(value_of(got) - verl.data["entropy"]["loss"].get<double>()) < verl_bound);
   }
 }
 
