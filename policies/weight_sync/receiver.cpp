@@ -32,7 +32,7 @@ std::vector<Piece> read_pieces(const Message& message) {
     piece.begin = reader.number();
     piece.bytes = reader.number();
     fits = piece.bytes >= 0 && piece.bytes <= rest;
-    rest -= piece.bytes;
+    if (fits) rest -= piece.bytes;
   }
   check_run(fits && rest == 0, "weight sync: a bucket of ", message.payload_bytes,
             " bytes does not have the size of the tensors that it is said to hold.");
@@ -67,9 +67,8 @@ class Assembly {
     }
     check_run(
         piece.tensor.name == spec_.name && piece.begin == received_ && piece.bytes <= bytes_ - received_,
-        "weight sync: bytes ", piece.begin, " to ", piece.begin + piece.bytes, " of tensor \"",
-        piece.tensor.name, "\" came where byte ", received_, " of tensor \"", spec_.name, "\", of ", bytes_,
-        ", was due.");
+        "weight sync: ", piece.bytes, " bytes of tensor \"", piece.tensor.name, "\" from byte ", piece.begin,
+        " on came where byte ", received_, " of the ", bytes_, " of tensor \"", spec_.name, "\" was due.");
     return static_cast<std::byte*>(tensor_.mutable_data_ptr()) + received_;
   }
 

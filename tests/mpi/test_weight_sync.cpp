@@ -384,3 +384,52 @@ TEST_CASE("a wrong bit in the weights, or in what is said of them, is seen") {
     CHECK(std::filesystem::is_empty(work.path()));
   }
 }
+
+TEST_CASE("a wrong bit in the description of a bucket is seen") {
+  Mpi world(mgfl_test::session());
+  const int last = world.size() - 1;
+  // Described by 49 bytes: the length of its name, its name, dtype, dimensions, size, first byte, bytes.
+  const NamedTensors weights{{"a", zeros({4}, at::kFloat)}};
+  struct Fault {
+    int place;
+    std::string words;
+  };
+  const std::string damaged = "start the sender and the receivers from one build.";
+  const Fault faults[] = {
+      {1, "weight sync: a message is damaged (it ends too early); " + damaged},
+      {0, "weight sync: a message is damaged (its dtype is unknown); " + damaged},
+      {18, "weight sync: a message is damaged (its shape is too long); " + damaged},
+      {41,
+       "weight sync: a bucket of 16 bytes does not have the size of the tensors that it is said to hold."},
+      {33,
+       "weight sync: 16 bytes of tensor \"a\" from byte 1 on came where byte 0 of the 16 of tensor \"a\" was "
+       "due."},
+      {8, "weight sync: the weights that came have hash "},                    // named `
+      {25, "weight sync: 0 tensors of 0 bytes came, but 1 of 16 were sent."},  // of 5 elements
+  };
+  for (const Fault& fault : faults) {
+    CAPTURE(fault.place);
+    FaultyTransport faulty{world, 49, fault.place};
+    const auto message = error_of([&] {
+      if (world.rank() == 0)
+        send_weights(weights, faulty);
+      else
+        receive_weights(faulty, 0, [](const std::string&, const Tensor&) {});
+    });
+    CHECK(message.starts_with(world.rank() == last ? fault.words : rank_words(last, fault.words)));
+  }
+}
+
+TEST_CASE("where the group itself fails, its error is what every rank gets, and no message follows") {
+  Mpi world(mgfl_test::session());
+  const NamedTensors weights = weights_of(kModel);
+  const auto message = error_of([&] {
+    if (world.rank() == 0)
+      send_weights(weights, world);
+    else
+      world.barrier();
+  });
+  CHECK(contains(message, "disagree in operation"));
+  CHECK(contains(message, "rank 1 calls barrier"));
+  CHECK(outcome(world, weights) == "(no error)");
+}
