@@ -12,7 +12,8 @@
 
 namespace mgfl::weight_sync {
 
-/// Takes one whole tensor, in host memory and with its own storage, which the sink may keep.
+/// Takes one whole tensor, contiguous, in host memory. A sink may keep it, together with its storage, which
+/// may be larger where an earlier tensor was and was not kept.
 using TensorSink = function_ref<void(const std::string& name, const Tensor& tensor)>;
 
 namespace detail {

@@ -49,6 +49,7 @@ class Sender {
                "\" comes twice; send each name once.");
     if (plan_) check_planned(spec);
 
+    const NoGradGuard no_grad;
     const Tensor values = tensor.to(at::Device(at::kCPU)).contiguous();
     const auto* memory = static_cast<const std::byte*>(values.const_data_ptr());
     const auto bytes = static_cast<std::int64_t>(values.nbytes());
@@ -137,7 +138,6 @@ class Sender {
 
 SyncReport send(Wire& wire, const SenderConfig& config, const FolderPlan* plan,
                 function_ref<void(AddTensor)> produce) {
-  const NoGradGuard no_grad;
   SyncReport report;
   try {
     Sender sender(wire, config, plan);
