@@ -1,10 +1,13 @@
 #include "policies/weight_sync/receiver.hpp"
 
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include <sys/mman.h>
 
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
@@ -13,6 +16,20 @@
 namespace mgfl::weight_sync::detail {
 
 namespace {
+
+// Host memory for the next tensors. To touch its pages for the first time costs about as much as the
+// transport; huge ones, where the system has them, much less.
+Tensor fresh_memory(std::int64_t bytes) {
+  Tensor memory = empty({bytes}, at::kByte);
+#ifdef MADV_HUGEPAGE
+  constexpr std::uintptr_t huge = 2 << 20;
+  const auto start = reinterpret_cast<std::uintptr_t>(memory.const_data_ptr());
+  const std::uintptr_t first = (start + huge - 1) / huge * huge;
+  const std::uintptr_t last = (start + static_cast<std::uintptr_t>(bytes)) / huge * huge;
+  if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
 
 // What is done with the weights that come.
 struct Taker {
@@ -57,9 +74,9 @@ class Assembly {
     if (!tensor_.defined()) {
       bytes_ = static_cast<std::int64_t>(checkpoint::tensor_bytes(piece.tensor));
       spec_ = piece.tensor;
-      // Fresh pages cost more than the transport: the last tensor's serve again unless the sink kept it.
+      // The last tensor's memory serves again unless the sink kept it.
       if (!memory_.defined() || memory_.numel() < bytes_ || memory_.storage().use_count() > 1)
-        memory_ = empty({bytes_}, at::kByte);
+        memory_ = fresh_memory(bytes_);
       tensor_ = memory_.narrow(0, 0, bytes_).view(spec_.dtype).view(spec_.shape);
       Writer described;
       described.spec(spec_);
