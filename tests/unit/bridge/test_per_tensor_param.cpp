@@ -73,6 +73,9 @@ TEST_CASE("the range's dtype: the parameters' own, or the one asked for; saved f
   const HfWeights source(kData / "qwen2");
   for (const auto& [name, tensor] : bridge.export_hf_weights(params.refs))
     CHECK(same_bits(tensor, source.tensor(name).to(at::kDouble)));
+  for (const auto& spec : bridge.export_hf_weights(params.refs).specs()) CHECK((spec.dtype == at::kDouble));
+  for (const auto& spec : bridge.export_hf_weights(params.refs, at::kBFloat16).specs())
+    CHECK((spec.dtype == at::kBFloat16));
   bridge.save_hf_pretrained(folder / "out", params.refs, at::kBFloat16);
   const HfWeights saved(folder / "out");
   for (const auto& [name, tensor] : bridge.export_hf_weights(params.refs, at::kBFloat16)) {
