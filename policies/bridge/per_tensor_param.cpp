@@ -7,11 +7,17 @@ const NamedHfTensor& PerTensorParam::element(std::size_t index) {
     element_.reset();
     const HfTensor& part = plan_[index];
     // Converted before rows are copied together: at most one of the two copies has the wider dtype.
-    const Tensor values = part.view.to(dtype_.value_or(part.view.scalar_type()));
+    const Tensor values = part.view.to(dtype_of(part));
     element_ = NamedHfTensor{part.name, values.reshape(part.shape).contiguous()};
     made_ = index;
   }
   return *element_;
+}
+
+std::vector<checkpoint::TensorSpec> PerTensorParam::specs() const {
+  std::vector<checkpoint::TensorSpec> specs;
+  for (const HfTensor& part : plan_) specs.push_back({part.name, dtype_of(part), part.shape});
+  return specs;
 }
 
 }  // namespace mgfl::bridge

@@ -12,6 +12,7 @@
 
 #include "mgfl/tensor/lean.hpp"
 #include "policies/bridge/hf_tensors.hpp"
+#include "policies/checkpoint/safetensors.hpp"
 
 namespace mgfl::bridge {
 
@@ -63,8 +64,12 @@ class PerTensorParam {
   std::default_sentinel_t end() const { return std::default_sentinel; }
   std::size_t size() const { return plan_.size(); }
 
+  /// What the tensors will be, in their order; makes none.
+  std::vector<checkpoint::TensorSpec> specs() const;
+
  private:
   const NamedHfTensor& element(std::size_t index);
+  at::ScalarType dtype_of(const HfTensor& part) const { return dtype_.value_or(part.view.scalar_type()); }
 
   std::vector<HfTensor> plan_;
   std::optional<at::ScalarType> dtype_;

@@ -43,10 +43,15 @@ TEST_CASE("the range yields the source's tensors: names, order, shapes, bits") {
     PerTensorParam range = bridge.export_hf_weights(params.refs);
     CHECK(range.size() == source.names().size());
     for (int walk = 0; walk < 2; ++walk) {
+      const auto specs = range.specs();
+      REQUIRE(specs.size() == range.size());
       std::size_t i = 0;
       for (const auto& [hf_name, tensor] : range) {
         CAPTURE(hf_name);
         REQUIRE(i < source.names().size());
+        CHECK(specs[i].name == hf_name);
+        CHECK(specs[i].shape == source.shape(hf_name));
+        CHECK((specs[i].dtype == tensor.scalar_type()));
         CHECK(hf_name == source.names()[i++]);
         CHECK(tensor.is_contiguous());
         CHECK(same_bits(tensor, source.tensor(hf_name)));
@@ -68,6 +73,9 @@ TEST_CASE("the range's dtype: the parameters' own, or the one asked for; saved f
   const HfWeights source(kData / "qwen2");
   for (const auto& [name, tensor] : bridge.export_hf_weights(params.refs))
     CHECK(same_bits(tensor, source.tensor(name).to(at::kDouble)));
+  for (const auto& spec : bridge.export_hf_weights(params.refs).specs()) CHECK((spec.dtype == at::kDouble));
+  for (const auto& spec : bridge.export_hf_weights(params.refs, at::kBFloat16).specs())
+    CHECK((spec.dtype == at::kBFloat16));
   bridge.save_hf_pretrained(folder / "out", params.refs, at::kBFloat16);
   const HfWeights saved(folder / "out");
   for (const auto& [name, tensor] : bridge.export_hf_weights(params.refs, at::kBFloat16)) {
