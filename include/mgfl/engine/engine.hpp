@@ -15,6 +15,7 @@
 #include "mgfl/base/function_ref.hpp"
 #include "mgfl/base/log.hpp"
 #include "mgfl/engine/batch.hpp"
+#include "mgfl/engine/config.hpp"
 #include "mgfl/engine/engine_steps_decl.hpp"
 #include "mgfl/engine/loss.hpp"
 #include "mgfl/engine/metrics.hpp"
@@ -39,47 +40,6 @@ namespace model {
 class Decoder;
 class ValueModel;
 }  // namespace model
-
-/// Where the model comes from.
-struct ModelConfig {
-  std::string local_path;   // Hugging Face folder with weights
-  std::string config_path;  // or: config.json for random weights from `seed`
-  std::uint64_t seed = 1234;
-};
-
-struct EngineConfig {
-  std::int64_t micro_batch_size = 1;                  // sequences
-  std::int64_t max_tokens_per_micro_batch = 0;        // > 0: a hard cap of tokens instead
-  std::int64_t infer_micro_batch_size = 0;            // of forward-only calls; 0: as above
-  std::int64_t infer_max_tokens_per_micro_batch = 0;  // of forward-only calls; 0: as above
-  bool forward_only = false;                          // no gradients, no optimizer: a reference model
-  bool calculate_entropy = false;                     // per-token entropy in outputs
-  bool calculate_sum_pi_squared = false;
-  bool use_fused_kernels = true;   // false: closures see whole logits
-  bool param_offload = false;      // weights and gradients lie on the host outside train and eval mode
-  bool optimizer_offload = false;  // optimizer state lies on the host outside train mode
-  c10::DeviceType device = c10::DeviceType::CPU;  // where the engine computes
-};
-
-/// How far a training run has come.
-struct TrainingPosition {
-  std::int64_t iteration = 0;         // finished iterations
-  std::int64_t consumed_samples = 0;  // of the training data, skipped steps included
-};
-
-/// A low-rank adapter that was trained in place of the weights.
-struct PeftConfig {
-  std::int64_t rank = 0;
-  double alpha = 0;
-  std::vector<std::string> target_modules;
-};
-
-/// What an inference engine gets: a range of (Hugging Face name, tensor), and whose adapter they are.
-template <class Range>
-struct PerTensorParams {
-  Range params;
-  std::optional<PeftConfig> peft_config;
-};
 
 /// Stands for no loss in a forward-only call: outputs alone.
 struct NoLoss {};
@@ -121,6 +81,8 @@ class Engine {
         optimizer_config_(optimizer_config),
         scheduler_config_(std::move(scheduler_config)),
         context_(std::move(context)) {}
+  Engine(const Engine&) = delete;  // parts point at one another
+  Engine& operator=(const Engine&) = delete;
 
   /// Builds everything, in the seed's order. UserError, on every rank alike, where the ranks were built with
   /// different overrides. Collective.
@@ -156,6 +118,7 @@ class Engine {
   /// with their contents. UserError where this process has no such device.
   void to(c10::DeviceType device, bool model = true, bool optimizer = true, bool grad = true) {
     NoGradGuard no_grad;
+    check_initialized("to");
     check_device(device);
     if (model) {
       O::move_weights(*buffer_, device);
@@ -253,6 +216,7 @@ class Engine {
   }
   {
     NoGradGuard no_grad;
+    check_initialized("logits");
     const auto whole = validated(batch, config().vocab_size);
     auto out = empty({whole.num_tokens(), config().vocab_size}, precision::model_dtype);
     for (const auto& part : micro_batches(whole, true)) {
@@ -297,6 +261,7 @@ class Engine {
   /// makes one tensor at a time, and the adapter's configuration where the weights are an adapter's, which
   /// this version has none of. `base_sync_done` is for adapters. The range borrows the engine's weights.
   auto get_per_tensor_param([[maybe_unused]] bool base_sync_done = false) {
+    check_initialized("get_per_tensor_param");
     return PerTensorParams<decltype(bridge_->export_hf_weights(buffer_->params))>{
         bridge_->export_hf_weights(buffer_->params), std::nullopt};
   }
@@ -304,6 +269,7 @@ class Engine {
   /// Writes a folder that transformers loads, from main weights where there are any. Names, shapes and dtypes
   /// are the source's; fp64 writes F64. The first rank of the job writes. Collective.
   void save_hf_pretrained(const std::string& folder) {
+    check_initialized("save_hf_pretrained");
     constexpr bool exact = precision::model_dtype == c10::ScalarType::Double;
     const auto dtype = exact ? std::optional(precision::model_dtype) : std::nullopt;
     if (context_.world->rank() == 0) {
@@ -343,14 +309,16 @@ class Engine {
   communicator_type& get_data_parallel_group() { return *context_.data_parallel; }
   communicator_type& get_model_parallel_group() { return *context_.model_parallel; }
 
-  const auto& config() const { return model_->config(); }
-  const context_type& context() const { return context_; }
-  Model& module() { return *model_; }
-  bridge_type& bridge() { return *bridge_; }
-  optimizer_type& optimizer() { return *optimizer_; }
-  scheduler_type& lr_scheduler() { return *scheduler_; }
   const EngineConfig& engine_config() const { return engine_config_; }
-  auto& param_buffer() { return *buffer_; }
+  const context_type& context() const { return context_; }
+
+  // The engine's parts. RunError before initialize(), and of a forward_only engine's optimizer and schedule.
+  const auto& config() const { return made(model_, "model").config(); }
+  Model& module() { return made(model_, "model"); }
+  bridge_type& bridge() { return made(bridge_, "bridge"); }
+  optimizer_type& optimizer() { return made(optimizer_, "optimizer"); }
+  scheduler_type& lr_scheduler() { return made(scheduler_, "schedule"); }
+  auto& param_buffer() { return made(buffer_, "parameter buffer"); }
 
  private:
   using TokenWeightClosure = std::optional<function_ref<TokenWeights(const Batch&)>>;
@@ -374,17 +342,28 @@ class Engine {
     if (!note.empty()) log_warning(context_.world->rank(), note);
   }
 
+  void check_initialized(const char* what) const {
+    check_run(model_.has_value(), what, ": call initialize() first.");
+  }
+
   void check_trains(const char* what) const {
-    check_run(optimizer_.has_value(), what,
-              engine_config_.forward_only ? ": this engine is forward_only; it holds no optimizer."
-                                          : ": call initialize() first.");
+    check_initialized(what);
+    check_run(optimizer_.has_value(), what, ": this engine is forward_only; it holds no optimizer.");
+  }
+
+  template <class Part>
+  static auto& made(Part& part, const char* name) {
+    check_run(
+        part.has_value(), "engine: there is no ", name,
+        "; call initialize() first, and mind that a forward_only engine has no optimizer and no schedule.");
+    return *part;
   }
 
   void enter(Mode mode, const ModeOptions& options) {
     check_run(!mode_, mode == Mode::train ? "train_mode" : "eval_mode",
               ": the engine is in a mode already; leave that first.");
-    mode_ = mode;
     move_for(mode, options, engine_config_.device);
+    mode_ = mode;
   }
 
   void leave(Mode mode, const ModeOptions& options, bool by_exception) noexcept {
@@ -438,6 +417,7 @@ class Engine {
   result_type run_batch(const Batch& given, TokenWeightClosure token_weights, const LossClosure* closure,
                         bool forward_only) {
     NoGradGuard no_grad;
+    check_initialized("forward_backward_batch");
     if (!forward_only) check_trains("forward_backward_batch");
     check_run(forward_only || grads_are_zero_,
               "forward_backward_batch: gradients of an earlier batch are still there; call "
