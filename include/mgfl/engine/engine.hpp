@@ -42,8 +42,8 @@ class ValueModel;
 
 /// Where the model comes from.
 struct ModelConfig {
-  std::string local_path;   // Hugging Face folder with weights
-  std::string config_path;  // or: config.json for random weights from `seed`
+  std::string local_path = {};   // Hugging Face folder with weights
+  std::string config_path = {};  // or: config.json for random weights from `seed`
   std::uint64_t seed = 1234;
 };
 
