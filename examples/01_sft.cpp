@@ -26,11 +26,10 @@ template <class C>
 int fine_tune(parallel::Context<C> context, const char* model_folder, const char* out_folder) {
   constexpr int steps = 20;
   EngineConfig config;
-  config.max_tokens_per_micro_batch = 32;  // a hard cap; sequences are packed without padding
-  optimizer::OptimizerConfig optimizer;
-  optimizer.lr = 2e-3;
+  config.max_tokens_per_micro_batch = 32;             // a hard cap; sequences are packed without padding
+  const optimizer::OptimizerConfig optimizer;         // AdamW's betas, clipping
   scheduler::OptimizerParamSchedulerConfig schedule;  // its lengths count lr_scheduler_step()
-  schedule.max_lr = optimizer.lr;
+  schedule.max_lr = 2e-3;
   schedule.lr_warmup_steps = 2;
   schedule.lr_decay_steps = steps;
   schedule.lr_decay_style = scheduler::LrDecayStyle::cosine;

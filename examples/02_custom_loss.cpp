@@ -26,16 +26,14 @@ LossTerms focal(const LossInput& input) {
 }
 
 int fine_tune(const char* model_folder) {
-  optimizer::OptimizerConfig optimizer;
-  optimizer.lr = 1e-3;
   scheduler::OptimizerParamSchedulerConfig schedule;
-  schedule.max_lr = optimizer.lr;
+  schedule.max_lr = 1e-3;
   schedule.lr_decay_steps = 20;
   schedule.lr_decay_style = scheduler::LrDecayStyle::cosine;
 
   parallel::Self world, alone;
   LanguageModelEngine<parallel::Self, optimizer::Bf16WithFp32Main> engine(
-      {model_folder}, {}, optimizer, schedule, parallel::data_parallel_context(world, alone));
+      {model_folder}, {}, {}, schedule, parallel::data_parallel_context(world, alone));
   engine.initialize();
 
   const std::vector<std::vector<std::int64_t>> sequences{{10, 11, 12, 13, 14, 15, 16}, {21, 23, 25, 27}};

@@ -2,6 +2,7 @@
 // answers its share of the prompts, and every answer has its own stream of random numbers.
 //
 //   05_grpo MODEL_FOLDER
+#include <algorithm>
 #include <cstdio>
 
 #include "mgfl/parallel/share.hpp"
@@ -31,9 +32,8 @@ int train(parallel::Context<C> context, const char* model_folder) {
   EngineConfig config;
   config.micro_batch_size = 2 * group_size;
   config.calculate_entropy = true;
-  optimizer::OptimizerConfig optimizer;
-  optimizer.lr = 2e-3;
-  const auto schedule = scheduler::constant_schedule(optimizer.lr);
+  const optimizer::OptimizerConfig optimizer;  // AdamW's betas, clipping
+  const auto schedule = scheduler::constant_schedule(/*lr=*/2e-3);
   LanguageModelEngine<C, optimizer::Fp64> actor({model_folder}, config, optimizer, schedule, context);
   actor.initialize();
   config.forward_only = true;  // the same weights, and no optimizer

@@ -2,6 +2,7 @@
 // head is new. Alone, or as mpirun -n 2, with the same numbers.
 //
 //   06_ppo MODEL_FOLDER
+#include <algorithm>
 #include <cstdio>
 
 #include "mgfl/parallel/share.hpp"
@@ -31,9 +32,8 @@ int train(parallel::Context<C> context, const char* model_folder) {
   EngineConfig config;
   config.micro_batch_size = 16;
   config.param_offload = config.optimizer_offload = true;  // each engine is on the device in its modes only
-  optimizer::OptimizerConfig optimizer;
-  optimizer.lr = 2e-3;
-  const auto schedule = scheduler::constant_schedule(optimizer.lr);
+  const optimizer::OptimizerConfig optimizer;              // AdamW's betas, clipping
+  const auto schedule = scheduler::constant_schedule(/*lr=*/2e-3);
   ValueModelEngine<C, optimizer::Fp64> critic({model_folder}, config, optimizer, schedule, context);
   config.calculate_entropy = true;
   LanguageModelEngine<C, optimizer::Fp64> actor({model_folder}, config, optimizer, schedule, context);
