@@ -34,12 +34,11 @@ class Lion {
       const auto cut = [&](const Tensor& flat) {
         return flat.narrow(0, segment.begin, segment.end - segment.begin);
       };
-      const auto& [lr, weight_decay] =
-          std::pair(groups[segment.group].lr, groups[segment.group].weight_decay);
+      const auto& group = groups[segment.group];
       auto weights = cut(buffer.main_params), momentum = cut(momentum_);
       const auto grads = cut(buffer.main_grads).mul(grad_scale);
       const auto direction = momentum.mul(beta1_).add(grads, 1 - beta1_).sign();
-      weights.mul_(1 - lr * weight_decay).sub_(direction, lr);
+      weights.mul_(1 - group.lr * group.weight_decay).sub_(direction, group.lr);
       momentum.mul_(beta2_).add_(grads, 1 - beta2_);
     }
     buffer.values.copy_(buffer.main_params);  // rounds; in fp32 both are one tensor

@@ -4,6 +4,7 @@
 //   06_ppo MODEL_FOLDER
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
 #include "mgfl/parallel/share.hpp"
 #include "policies/engine/megatron_engine.hpp"
@@ -31,7 +32,7 @@ int train(parallel::Context<C> context, const char* model_folder) {
 
   EngineConfig config;
   config.micro_batch_size = 16;
-  config.param_offload = config.optimizer_offload = true;  // each engine is on the device in its modes only
+  config.param_offload = config.optimizer_offload = true;  // on config.device in its modes only
   const optimizer::OptimizerConfig optimizer;              // AdamW's betas, clipping
   const auto schedule = scheduler::constant_schedule(/*lr=*/2e-3);
   ValueModelEngine<C, optimizer::Fp64> critic({model_folder}, config, optimizer, schedule, context);
@@ -87,16 +88,17 @@ int train(parallel::Context<C> context, const char* model_folder) {
     fields.set("advantages", gae.advantages);
     fields.set("returns", gae.returns);
 
-    double reward = 0, value_error = 0;
-    {
+    const auto value_error = [&] {  // before the first update
       const auto mode = critic.train_mode();
-      value_error = critic.train_mini_batch(batch, value_loss, updates).front().loss();
-    }
-    const auto mode = actor.train_mode();
-    const auto update = actor.train_mini_batch(batch, policy_loss, updates).back();
+      return critic.train_mini_batch(batch, value_loss, updates).front().loss();
+    }();
+    const auto update = [&] {  // after all of them but the last
+      const auto mode = actor.train_mode();
+      return actor.train_mini_batch(batch, policy_loss, updates).back();
+    }();
 
-    for (double r : rewards) reward += r / answers_a_step;
-    reward = group.all_reduce_value(reward, ReduceOp::sum);
+    double reward = std::accumulate(rewards.begin(), rewards.end(), 0.0);
+    reward = group.all_reduce_value(reward, ReduceOp::sum) / answers_a_step;
     if (group.rank() == 0)
       std::printf("step %2d  reward %.6f  loss %9.6f  value loss %.6f  kl %.6f  entropy %.6f\n",
                   static_cast<int>(step), reward, update.loss(), value_error, update.metric("kl_loss"),

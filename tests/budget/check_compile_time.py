@@ -110,6 +110,7 @@ def busy_machine():
 def check_engines(root, scratch, compilers, settings):
     """Yields a sentence for each program that takes too long."""
     example, own = root / "examples/02_custom_loss.cpp", root / "examples/03_custom_optimizer.cpp"
+    scratch.mkdir(parents=True, exist_ok=True)
     flags = [*project.compile_flags(settings, root), "-O3", "-DNDEBUG"]
     for compiler in compilers:
         for what, unit in {"an engine of the library": example, "an engine of its own": own}.items():
