@@ -7,10 +7,14 @@
 
 #include "examples/mgfl/options.hpp"
 #include "mgfl/override/table.hpp"
+#include "mgfl/parallel/share.hpp"
 #include "policies/checkpoint/checkpoint.hpp"
 #include "policies/engine/megatron_engine.hpp"
 
 namespace mgfl::program {
+
+using parallel::share_of;
+using scheduler::constant_schedule;
 
 /// Groups of this rank. `world` and `alone` outlive every engine.
 template <parallel::Communicator C>
@@ -61,24 +65,6 @@ inline EngineConfig engine_config(const BatchOptions& batch) {
   config.micro_batch_size = batch.micro_batch_size;
   config.max_tokens_per_micro_batch = batch.max_tokens_per_micro_batch.value_or(0);
   return config;
-}
-
-/// The schedule of commands that have none of their own.
-inline scheduler::OptimizerParamSchedulerConfig constant_schedule(double lr) {
-  scheduler::OptimizerParamSchedulerConfig config;
-  config.max_lr = lr;
-  config.lr_decay_steps = 1;
-  config.lr_decay_style = scheduler::LrDecayStyle::constant;
-  return config;
-}
-
-/// Sequences [first, last) of n that this rank of the data-parallel group takes: contiguous shares, the first
-/// ones larger.
-template <parallel::Communicator C>
-std::pair<std::int64_t, std::int64_t> share_of(std::int64_t n, const C& group) {
-  const std::int64_t size = group.size(), rank = group.rank();
-  return {rank * (n / size) + std::min(rank, n % size),
-          (rank + 1) * (n / size) + std::min(rank + 1, n % size)};
 }
 
 }  // namespace mgfl::program

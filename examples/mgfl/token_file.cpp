@@ -1,8 +1,8 @@
 #include "examples/mgfl/token_file.hpp"
 
-#include "examples/mgfl/tensor_of.hpp"
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
+#include "mgfl/tensor/tensor_of.hpp"
 #include "policies/checkpoint/safetensors.hpp"
 
 namespace mgfl::program {
@@ -130,9 +130,9 @@ TokenFile read_token_file(const std::string& path, const std::string& prefix) {
   } else {
     const auto rows = ids.dim() == 2 ? ids.size(0) : 1, length = ids.dim() == 2 ? ids.size(1) : ids.size(0);
     places_of_rows(reader, mask.defined() ? mask.contiguous() : mask, rows, length, places, borders);
-    cu_seqlens = tensor_of(borders, at::kInt);
+    cu_seqlens = tensor_of(borders);
   }
-  file.places = tensor_of(places, at::kLong);
+  file.places = tensor_of(places);
 
   const auto gather = [&](const Tensor& t) {
     return t.reshape({-1}).index_select(0, file.places).contiguous();

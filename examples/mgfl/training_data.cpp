@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "examples/mgfl/tensor_of.hpp"
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
+#include "mgfl/tensor/tensor_of.hpp"
 #include "policies/checkpoint/safetensors.hpp"
 #include "policies/data/packing.hpp"
 
@@ -64,10 +64,10 @@ Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> sam
                "; shorten it, or raise --seq-length.");
   const auto packed = data::pack(read);
   Batch batch;
-  batch.input_ids = tensor_of(packed.input_ids, at::kLong);
-  batch.labels = tensor_of(packed.labels, at::kLong);
-  batch.loss_mask = tensor_of(packed.loss_mask, at::kFloat);
-  batch.cu_seqlens = tensor_of(packed.cu_seqlens, at::kInt);
+  batch.input_ids = tensor_of(packed.input_ids);
+  batch.labels = tensor_of(packed.labels);
+  batch.loss_mask = tensor_of(packed.loss_mask);
+  batch.cu_seqlens = tensor_of(packed.cu_seqlens);
   return batch;
 }
 

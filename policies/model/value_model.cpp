@@ -10,9 +10,7 @@ ValueModel::ValueModel(const TransformerConfig& config) : Decoder(config) {
   check_run(value_head.has_value(), "value model: the config describes a language-model head.");
 }
 
-ValueOutput ValueModel::head_forward(Workspace& workspace, const HeadRequest& request) const {
-  check_user(!request.entropy && !request.sum_pi_squared,
-             "a value head has no entropy and no sum_pi_squared; ask a language-model engine for them.");
+ValueOutput ValueModel::head_forward(Workspace& workspace, const HeadRequest&) const {
   const auto& hidden = workspace.activations.hidden;
   const auto main = kernels::main_dtype(hidden.scalar_type());
   auto values = hidden.to(main).matmul(value_head->weight.value.to(main).select(0, 0));

@@ -38,8 +38,8 @@ class ValueModel : private Decoder {
   template <class Groups>
   void allreduce_embedding_grad(const Groups&) {}
 
-  /// The value of every position: hidden . weight + bias, in fp32 (fp64).
-  ValueOutput head_forward(Workspace& workspace, const HeadRequest& request) const;
+  /// The value of every position: hidden . weight + bias, in fp32 (fp64). There is nothing else to ask for.
+  ValueOutput head_forward(Workspace& workspace, const HeadRequest&) const;
 
   /// Gradient of sum(d_output * output) with respect to the head's weight and bias (accumulated) and input.
   void head_backward(Workspace& workspace, const ValueOutput& d_output);

@@ -22,6 +22,8 @@ struct Ep : std::integral_constant<int, Size> {};
 /// them alive.
 template <Communicator C>
 struct Context {
+  using communicator_type = C;
+
   Extents extents;
   Place place;
   C* world = nullptr;

@@ -105,6 +105,15 @@ WdIncrStyle wd_incr_style(std::string_view name) {
   return style_named<WdIncrStyle>(name, wd_names, "weight-decay style");
 }
 
+OptimizerParamSchedulerConfig constant_schedule(double lr, double weight_decay) {
+  OptimizerParamSchedulerConfig config;
+  config.max_lr = lr;
+  config.lr_decay_steps = 1;
+  config.lr_decay_style = LrDecayStyle::constant;
+  config.start_wd = config.end_wd = weight_decay;
+  return config;
+}
+
 OptimizerParamScheduler::OptimizerParamScheduler(optimizer::Optimizer& optimizer,
                                                  const OptimizerParamSchedulerConfig& config)
     : optimizer_(&optimizer), config_(config) {

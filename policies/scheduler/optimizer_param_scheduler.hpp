@@ -49,6 +49,9 @@ struct OptimizerParamSchedulerConfig {
   bool override = false;
 };
 
+/// One learning rate and weight decay for all steps.
+OptimizerParamSchedulerConfig constant_schedule(double lr, double weight_decay = 0);
+
 /// What a checkpoint keeps of a schedule.
 struct OptimizerParamSchedulerState {
   std::int64_t num_steps = 0;

@@ -4,8 +4,8 @@ With 300 targets, of which three vendors override 310 in all. The caller: dispat
 all names differ. The table: include/mgfl/override/table.cpp, which checks every override of every vendor. Over the seconds of an
 empty unit, median of three.
 
-With --engines, instead: a program with one engine, examples/01_fine_tune.cpp, whose engine the library has compiled; and the same
-with another schedule, so that it instantiates its engine itself. User seconds, the least of three where the first is too many.
+With --engines, instead: two programs with one engine each, examples/02_custom_loss.cpp, whose engine the library has compiled, and
+examples/03_custom_optimizer.cpp, which instantiates its own. User seconds, the least of three where the first is too many.
 """
 import argparse
 import os
@@ -107,24 +107,10 @@ def busy_machine():
     return os.getloadavg()[0] > os.cpu_count()
 
 
-def with_another_schedule(example):
-    """The example with CosineAnnealingLR, a combination that the library does not have."""
-    changes = [(r"LanguageModelEngine<parallel::Self, optimizer::Bf16WithFp32Main> engine",
-                "MegatronEngineWithLMHead<parallel::DataParallel<parallel::Self>, optimizer::Local<optimizer::AdamW, "
-                "optimizer::Bf16WithFp32Main>, scheduler::CosineAnnealingLR> engine"),
-               (r"scheduler::OptimizerParamSchedulerConfig schedule;(\s*schedule\.\w+ = [^;]*;)*", "scheduler::AnnealingConfig schedule{20, 0.1};"),
-               (r'#include "policies/engine/megatron_engine.hpp"', r'\g<0>\n#include "policies/scheduler/cosine_annealing_lr.hpp"')]
-    for pattern, words in changes:
-        example, count = re.subn(pattern, words, example)
-        if count != 1:
-            sys.exit(f"examples/01_fine_tune.cpp has not one '{pattern}'; adapt this check to it")
-    return example
-
-
 def check_engines(root, scratch, compilers, settings):
     """Yields a sentence for each program that takes too long."""
-    example = root / "examples/01_fine_tune.cpp"
-    own = write(scratch / "own_engine.cpp", with_another_schedule(example.read_text()))
+    example, own = root / "examples/02_custom_loss.cpp", root / "examples/03_custom_optimizer.cpp"
+    scratch.mkdir(parents=True, exist_ok=True)
     flags = [*project.compile_flags(settings, root), "-O3", "-DNDEBUG"]
     for compiler in compilers:
         for what, unit in {"an engine of the library": example, "an engine of its own": own}.items():

@@ -41,15 +41,6 @@ Batch Fixture::packed() const {
   return batch;
 }
 
-scheduler::OptimizerParamSchedulerConfig constant_schedule(double lr, double weight_decay) {
-  scheduler::OptimizerParamSchedulerConfig config;
-  config.max_lr = lr;
-  config.lr_decay_steps = 1;
-  config.lr_decay_style = scheduler::LrDecayStyle::constant;
-  config.start_wd = config.end_wd = weight_decay;
-  return config;
-}
-
 double max_difference(const Tensor& a, const Tensor& b) {
   if (a.numel() == 0) return 0;
   return a.to(at::kDouble).reshape({-1}).sub(b.to(at::kDouble).reshape({-1})).abs().max().item<double>();

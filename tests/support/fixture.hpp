@@ -24,8 +24,7 @@ struct Fixture {
   checkpoint::SafetensorsFile expected;
 };
 
-/// One learning rate and weight decay for all steps.
-scheduler::OptimizerParamSchedulerConfig constant_schedule(double lr, double weight_decay);
+using scheduler::constant_schedule;
 
 /// Largest absolute difference, in double.
 double max_difference(const Tensor& a, const Tensor& b);

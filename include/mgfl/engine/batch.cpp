@@ -8,6 +8,7 @@
 #include "mgfl/base/error.hpp"
 #include "mgfl/engine/token_budget.hpp"
 #include "mgfl/tensor/factory.hpp"
+#include "mgfl/tensor/tensor_of.hpp"
 
 namespace mgfl {
 
@@ -113,8 +114,8 @@ Batch validated(const Batch& batch, std::int64_t vocab_size) {
   validate_borders(batch);
   auto result = batch;
   if (!result.labels.defined()) result.labels = next_tokens(batch.input_ids, batch.cu_seqlens);
-  if (!result.loss_mask.defined()) result.loss_mask = zeros({tokens}, at::kFloat).fill_(1.0);
   check_tensor(result.labels, at::kLong, tokens, "labels");
+  if (!result.loss_mask.defined()) result.loss_mask = result.labels.ne(ignore_index).to(at::kFloat);
   check_tensor(result.loss_mask, at::kFloat, tokens, "loss_mask");
   if (batch.position_ids.defined()) check_tensor(batch.position_ids, at::kLong, tokens, "position_ids");
   if (batch.temperature.defined()) result.temperature = temperature_of_tokens(batch);
@@ -134,6 +135,19 @@ Batch validated(const Batch& batch, std::int64_t vocab_size) {
   }
   check_ids(result, vocab_size);
   return result;
+}
+
+Batch batch_of(std::span<const std::vector<std::int64_t>> sequences) {
+  std::vector<std::int64_t> ids;
+  std::vector<std::int32_t> borders{0};
+  for (const auto& sequence : sequences) {
+    ids.insert(ids.end(), sequence.begin(), sequence.end());
+    borders.push_back(static_cast<std::int32_t>(ids.size()));
+  }
+  Batch batch;
+  batch.input_ids = tensor_of(ids);
+  batch.cu_seqlens = tensor_of(borders);
+  return batch;
 }
 
 Tensor next_tokens(const Tensor& input_ids, const Tensor& cu_seqlens) {

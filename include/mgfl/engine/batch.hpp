@@ -27,7 +27,8 @@ struct Batch {
   Tensor input_ids;     // int64 [tokens]
   Tensor labels;        // int64 [tokens]: the token that this position predicts, or ignore_index; undefined:
                         // the next token of the same sequence
-  Tensor loss_mask;     // fp32 [tokens]: weight of the position in the loss; undefined: 1
+  Tensor loss_mask;     // fp32 [tokens]: weight of the position in the loss; undefined: 1 where there is a
+                        // label, 0 elsewhere
   Tensor cu_seqlens;    // int32 [sequences + 1], from 0 to tokens
   Tensor position_ids;  // int64 [tokens]; undefined: 0, 1, ... in each sequence
   Tensor temperature;   // of sampling: [1], [sequences] or [tokens]; undefined: 1
@@ -40,6 +41,9 @@ struct Batch {
   std::int64_t num_tokens() const { return input_ids.defined() ? input_ids.numel() : 0; }
   std::int64_t num_sequences() const { return cu_seqlens.defined() ? cu_seqlens.numel() - 1 : 0; }
 };
+
+/// Sequences laid end to end; every token but a sequence's first is predicted, and counts.
+Batch batch_of(std::span<const std::vector<std::int64_t>> sequences);
 
 /// Sequences [first, last) of a batch, as views; cu_seqlens starts again at 0.
 Batch sequences_of(const Batch& batch, std::int64_t first, std::int64_t last);

@@ -12,8 +12,8 @@ namespace mgfl {
 
 /// Where the model comes from.
 struct ModelConfig {
-  std::string local_path;   // Hugging Face folder with weights
-  std::string config_path;  // or: config.json for random weights from `seed`
+  std::string local_path = {};   // Hugging Face folder with weights
+  std::string config_path = {};  // or: config.json for random weights from `seed`
   std::uint64_t seed = 1234;
 };
 
@@ -23,8 +23,8 @@ struct EngineConfig {
   std::int64_t infer_micro_batch_size = 0;            // of forward-only calls; 0: as above
   std::int64_t infer_max_tokens_per_micro_batch = 0;  // of forward-only calls; 0: as above
   bool forward_only = false;                          // no gradients, no optimizer: a reference model
-  bool calculate_entropy = false;                     // per-token entropy in outputs
-  bool calculate_sum_pi_squared = false;
+  // Of language-model heads; a critic has neither.
+  bool calculate_entropy = false, calculate_sum_pi_squared = false;
   bool use_fused_kernels = true;   // false: closures see whole logits
   bool param_offload = false;      // weights and gradients lie on the host outside train and eval mode
   bool optimizer_offload = false;  // optimizer state lies on the host outside train mode

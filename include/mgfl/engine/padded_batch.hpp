@@ -10,7 +10,7 @@ struct PaddedBatch {
   Tensor input_ids;       // int64 [sequences, length]
   Tensor attention_mask;  // int64 or bool [sequences, length]: 1 for tokens; undefined: no padding
   Tensor labels;          // int64 [sequences, length], as Batch::labels; undefined: the next token
-  Tensor loss_mask;       // fp32 [sequences, length]; undefined: 1
+  Tensor loss_mask;       // fp32 [sequences, length], as Batch::loss_mask
   Tensor position_ids;    // int64 [sequences, length]; undefined: 0, 1, ... from a sequence's first token
   Tensor temperature;     // [1] or [sequences]; undefined: 1
 

@@ -186,3 +186,23 @@ TEST_CASE("main weights keep what bf16 loses") {
   CHECK(buffer.main_params[0].item<float>() == doctest::Approx(0.99).epsilon(1e-6));
   CHECK(engine.module().final_layernorm.value[0].to(at::kFloat).item<float>() == 0.98828125f);
 }
+
+namespace {
+
+LossTerms tokens_of_the_mask(const LossInput& input) {
+  return {{"tokens", input.batch.loss_mask.to(at::kDouble).sum(), 1, false, MetricAggregation::sum}};
+}
+
+}  // namespace
+
+TEST_CASE("a batch without labels and mask predicts every token but the first of a sequence") {
+  const Fixture fixture("llama");
+  auto engine = make_engine(fixture);
+  engine.initialize();
+  const std::vector<std::vector<std::int64_t>> sequences{{3, 4, 5}, {6}, {7, 8}};
+  const auto batch = batch_of(sequences);
+  CHECK(batch.num_sequences() == 3);
+  CHECK(batch.num_tokens() == 6);
+  // A function is a loss as well as a closure.
+  CHECK(engine.infer_batch(batch, tokens_of_the_mask).metric("tokens") == 3);
+}
