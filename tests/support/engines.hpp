@@ -1,0 +1,129 @@
+/// Small engines, random batches to feed them with, and tensors written by hand.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "mgfl/tensor/factory.hpp"
+#include "policies/engine/megatron_engine.hpp"
+#include "tests/support/fixture.hpp"
+
+namespace mgfl::test {
+
+using Lengths = std::vector<std::int64_t>;
+
+inline Tensor doubles(const std::vector<double>& values) {
+  auto result = empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
+  std::copy(values.begin(), values.end(), result.mutable_data_ptr<double>());
+  return result;
+}
+
+inline Tensor floats(const std::vector<double>& values) { return doubles(values).to(at::kFloat); }
+
+inline Tensor longs(const std::vector<std::int64_t>& values) {
+  auto result = empty({static_cast<std::int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), result.mutable_data_ptr<std::int64_t>());
+  return result;
+}
+
+/// The elements in row-major order.
+inline std::vector<double> numbers(const Tensor& tensor) {
+  const auto flat = tensor.detach().to(at::kDouble).contiguous();
+  return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
+}
+
+inline Tensor borders(const Lengths& lengths) {
+  auto result = zeros({static_cast<std::int64_t>(lengths.size()) + 1}, at::kInt);
+  for (std::size_t s = 0; s < lengths.size(); ++s)
+    result.mutable_data_ptr<std::int32_t>()[s + 1] =
+        result.data_ptr<std::int32_t>()[s] + static_cast<std::int32_t>(lengths[s]);
+  return result;
+}
+
+/// A whole number in [0, limit).
+inline std::int64_t below(std::mt19937_64& random, std::int64_t limit) {
+  return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(limit));
+}
+
+/// Random ids, a mask of 0, 0.5 and 1, labels left to the engine.
+inline Batch random_batch(std::mt19937_64& random, const Lengths& lengths, std::int64_t vocab_size) {
+  Batch batch;
+  batch.cu_seqlens = borders(lengths);
+  std::vector<std::int64_t> ids;
+  std::vector<double> mask;
+  for (const auto length : lengths)
+    for (std::int64_t t = 0; t < length; ++t) {
+      ids.push_back(below(random, vocab_size));
+      mask.push_back(0.5 * static_cast<double>(below(random, 3)));
+    }
+  batch.input_ids = longs(ids);
+  batch.loss_mask = floats(mask);
+  return batch;
+}
+
+/// A number in [-1, 1] for each token: something to feed closures with.
+inline Tensor waves(std::int64_t count, double step = 1.7) {
+  std::vector<double> values;
+  for (std::int64_t t = 0; t < count; ++t) values.push_back(std::sin(step * static_cast<double>(t) + 0.3));
+  return doubles(values);
+}
+
+/// The context of one process alone.
+inline parallel::Context<parallel::Self> self_context() {
+  static parallel::Self world, alone;
+  return parallel::data_parallel_context(world, alone);
+}
+
+inline optimizer::OptimizerConfig adam(double lr = 1e-3) {
+  optimizer::OptimizerConfig config;
+  config.lr = lr;
+  config.adam_beta2 = 0.95;
+  config.weight_decay = 0.1;
+  return config;
+}
+
+/// Not initialized yet.
+template <class P>
+LanguageModelEngine<parallel::Self, P> language_model(const std::string& folder, EngineConfig config = {},
+                                                      optimizer::OptimizerConfig optimizer = adam()) {
+  return {{folder, "", 1},
+          config,
+          optimizer,
+          constant_schedule(optimizer.lr, optimizer.weight_decay),
+          self_context()};
+}
+
+template <class P>
+ValueModelEngine<parallel::Self, P> value_model(const std::string& folder, EngineConfig config = {},
+                                                optimizer::OptimizerConfig optimizer = adam()) {
+  return {{folder, "", 1},
+          config,
+          optimizer,
+          constant_schedule(optimizer.lr, optimizer.weight_decay),
+          self_context()};
+}
+
+/// The batch with another limit of micro-batches: sequences, or a cap of tokens.
+inline Batch in_micro_batches_of(Batch batch, std::int64_t sequences) {
+  batch.options.micro_batch_size = sequences;
+  batch.options.max_tokens_per_micro_batch = 0;
+  return batch;
+}
+inline Batch under_cap(Batch batch, std::int64_t tokens) {
+  batch.options.max_tokens_per_micro_batch = tokens;
+  return batch;
+}
+
+/// Every gradient of the batch's loss, flat, after the gradients of before were zeroed.
+template <class Engine, class AnyBatch, class Loss>
+Tensor gradients_of(Engine& engine, const AnyBatch& batch, Loss&& loss) {
+  engine.optimizer_zero_grad();
+  engine.forward_backward_batch(batch, loss);
+  return engine.optimizer().main_grads().clone();
+}
+
+}  // namespace mgfl::test
