@@ -58,14 +58,15 @@ Tensor temperature_of_tokens(const Batch& batch) {
 void check_ids(const Batch& batch, std::int64_t vocab_size) {
   const auto* ids = batch.input_ids.const_data_ptr<std::int64_t>();
   const auto* labels = batch.labels.const_data_ptr<std::int64_t>();
-  for (std::int64_t t = 0; t < batch.num_tokens(); ++t) {
+  // All ids before any label: labels that were made of a wrong id are not the caller's.
+  for (std::int64_t t = 0; t < batch.num_tokens(); ++t)
     check_user(ids[t] >= 0 && ids[t] < vocab_size, "token id ", ids[t], " at position ", t,
                " of input_ids is outside the vocabulary of ", vocab_size,
                " tokens; the data was made with another tokenizer than the model's.");
+  for (std::int64_t t = 0; t < batch.num_tokens(); ++t)
     check_user(labels[t] == ignore_index || (labels[t] >= 0 && labels[t] < vocab_size), "label ", labels[t],
                " at position ", t, " is outside the vocabulary of ", vocab_size, " tokens; use ",
                ignore_index, " for positions without a label.");
-  }
 }
 
 using Lists = std::vector<std::vector<std::int64_t>>;
