@@ -44,11 +44,11 @@ struct Pass {
     }
   }
 
-  /// e^(z - lse) of the chunk: the probabilities.
+  /// e^(z - lse) of the chunk: the probabilities, in memory of their own, since `to` may hand out the chunk.
   Tensor probabilities(std::int64_t first, std::int64_t rows, const Tensor& chunk,
                        const Tensor& log_normalizer) const {
     const auto column = [&](const Tensor& t) { return t.narrow(0, first, rows).unsqueeze(1); };
-    return chunk.to(statistics).mul_(column(scale)).sub_(column(log_normalizer)).exp_();
+    return chunk.to(statistics).mul(column(scale)).sub_(column(log_normalizer)).exp_();
   }
 
   /// Statistics of the chunk, turned into those of rows [first, first + rows) and log p(label).
