@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <random>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "mgfl/tensor/factory.hpp"
+#include "policies/bridge/hf_tensors.hpp"
 #include "policies/engine/megatron_engine.hpp"
 #include "tests/support/fixture.hpp"
 
@@ -124,6 +126,38 @@ Tensor gradients_of(Engine& engine, const AnyBatch& batch, Loss&& loss) {
   engine.optimizer_zero_grad();
   engine.forward_backward_batch(batch, loss);
   return engine.optimizer().main_grads().clone();
+}
+
+/// Calls visit(HF name, tensor) for every weight or gradient.
+template <class Engine, class Visit>
+void for_each_hf_tensor(Engine& engine, bool gradients, Visit&& visit) {
+  for (const auto& param : engine.param_buffer().params)
+    for (const auto& [name, shape, view] :
+         bridge::hf_tensors(engine.config(), *param.desc, gradients ? *param.main_grad : *param.value))
+      visit(name, view.reshape(shape));
+}
+
+/// How far the weights are from the recorded ones after three steps.
+struct Step3 {
+  double within = 0;  // share of elements within 1.5e-6
+  double largest = 0;
+  double worst_median = 0;  // of one tensor
+};
+
+template <class Engine>
+Step3 compare_step3(Engine& engine, const checkpoint::SafetensorsFile& expected) {
+  Step3 result;
+  std::int64_t total = 0, near = 0;
+  for_each_hf_tensor(engine, false, [&](const std::string& name, const Tensor& value) {
+    const auto difference =
+        value.to(at::kDouble).sub(expected.tensor("step3." + name).to(at::kDouble)).abs().reshape({-1});
+    total += difference.numel();
+    near += difference.le(1.5e-6).sum().template item<std::int64_t>();
+    result.largest = std::max(result.largest, difference.max().template item<double>());
+    result.worst_median = std::max(result.worst_median, difference.median().template item<double>());
+  });
+  result.within = static_cast<double>(near) / static_cast<double>(total);
+  return result;
 }
 
 }  // namespace mgfl::test
