@@ -42,15 +42,50 @@ void shuffle(std::vector<Unit>& units, std::uint64_t seed, std::int64_t epoch) {
   }
 }
 
-std::int64_t mini_batch_size(const MiniBatchConfig& config, std::int64_t sequences) {
+void check_config(const MiniBatchConfig& config, std::int64_t sequences) {
   check_user((config.mini_batch_size > 0) != (config.num_mini_batches > 0) && config.mini_batch_size >= 0 &&
                  config.num_mini_batches >= 0,
              "train_mini_batch: mini_batch_size is ", config.mini_batch_size, " and num_mini_batches is ",
              config.num_mini_batches, "; set exactly one of them, to a positive number.");
   check_user(config.epochs > 0, "train_mini_batch: epochs is ", config.epochs, "; it must be positive.");
   check_user(sequences > 0, "train_mini_batch: the batch has no sequence on any rank.");
-  if (config.mini_batch_size > 0) return config.mini_batch_size;
-  return (sequences + config.num_mini_batches - 1) / config.num_mini_batches;
+}
+
+std::int64_t size_of(const Unit& unit) { return static_cast<std::int64_t>(unit.sequences.size()); }
+
+/// The mini-batch of each unit: the next one where a unit would make this one too large.
+std::vector<std::int64_t> places_by_size(const std::vector<Unit>& units, std::int64_t most) {
+  std::vector<std::int64_t> places;
+  std::int64_t place = 0, filled = 0;
+  for (const auto& unit : units) {
+    check_user(size_of(unit) <= most, "train_mini_batch: a group has ", size_of(unit),
+               " sequences, more than the ", most,
+               " of a mini-batch; raise the mini-batch size or make smaller groups.");
+    if (filled + size_of(unit) > most) {
+      ++place;
+      filled = 0;
+    }
+    places.push_back(place);
+    filled += size_of(unit);
+  }
+  return places;
+}
+
+/// The same for `count` mini-batches of even size, none of them empty.
+std::vector<std::int64_t> places_by_count(const std::vector<Unit>& units, std::int64_t count,
+                                          std::int64_t sequences) {
+  const auto available = static_cast<std::int64_t>(units.size());
+  check_user(count <= available, "train_mini_batch: num_mini_batches is ", count, ", but the batch has ",
+             available, " sequences or groups to deal out; ask for fewer mini-batches.");
+  std::vector<std::int64_t> places;
+  std::int64_t place = -1, before = 0;
+  for (std::int64_t u = 0; u < available; ++u) {
+    const auto even = before * count / sequences;
+    place = std::max(std::min(even, place + 1), count - (available - u));
+    places.push_back(place);
+    before += size_of(units[static_cast<std::size_t>(u)]);
+  }
+  return places;
 }
 
 }  // namespace
@@ -71,21 +106,16 @@ std::vector<std::vector<std::int64_t>> mini_batches_of_epoch(const Tensor& units
   auto order = units_of_all(units);
   std::int64_t sequences = 0;
   for (const auto& unit : order) sequences += static_cast<std::int64_t>(unit.sequences.size());
-  const auto size = mini_batch_size(config, sequences);
+  check_config(config, sequences);
   if (config.shuffle) shuffle(order, config.seed, epoch);
-  std::vector<std::vector<std::int64_t>> mini_batches(
-      static_cast<std::size_t>((sequences + size - 1) / size));
-  std::int64_t before = 0;
-  for (const auto& unit : order) {
-    const auto count = static_cast<std::int64_t>(unit.sequences.size());
-    check_user(count <= size, "train_mini_batch: a group has ", count, " sequences, more than the ", size,
-               " of a mini-batch; raise the mini-batch size or make smaller groups.");
-    if (unit.rank == rank) {
-      auto& mine = mini_batches[static_cast<std::size_t>(before / size)];
-      mine.insert(mine.end(), unit.sequences.begin(), unit.sequences.end());
+  const auto places = config.mini_batch_size > 0 ? places_by_size(order, config.mini_batch_size)
+                                                 : places_by_count(order, config.num_mini_batches, sequences);
+  std::vector<std::vector<std::int64_t>> mini_batches(static_cast<std::size_t>(places.back()) + 1);
+  for (std::size_t u = 0; u < order.size(); ++u)
+    if (order[u].rank == rank) {
+      auto& mine = mini_batches[static_cast<std::size_t>(places[u])];
+      mine.insert(mine.end(), order[u].sequences.begin(), order[u].sequences.end());
     }
-    before += count;
-  }
   for (auto& mine : mini_batches) std::sort(mine.begin(), mine.end());
   return mini_batches;
 }
