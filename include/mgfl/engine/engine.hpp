@@ -542,11 +542,11 @@ class Engine {
 
   /// Adds the closure's terms to the result's metrics; the sum that enters the gradient.
   Tensor loss_of(const LossTerms& terms, const Pass& pass) {
+    for (const auto& term : terms) add_metric(pass.result.metrics, term);  // which looks at each sum
     const auto total = total_loss(terms);
     check_user(
         !pass.training || total.sum.defined(),
         "loss closure: no term enters the gradient; mark one with is_loss, or call with forward_only.");
-    for (const auto& term : terms) add_metric(pass.result.metrics, term);
     return total.sum;
   }
 
