@@ -128,6 +128,29 @@ Tensor gradients_of(Engine& engine, const AnyBatch& batch, Loss&& loss) {
   return engine.optimizer().main_grads().clone();
 }
 
+/// One-token sequences that are all alike but for `a` and the mask: the gradient of a mean of a x log_prob is
+/// the mean of the a's, times that of one log_prob.
+inline Batch toy_batch(const std::vector<double>& a, const std::vector<double>& mask) {
+  Batch batch;
+  const auto count = static_cast<std::int64_t>(a.size());
+  batch.input_ids = zeros({count}, at::kLong).fill_(5);
+  batch.labels = zeros({count}, at::kLong).fill_(9);
+  batch.loss_mask = floats(mask);
+  batch.cu_seqlens = borders(Lengths(a.size(), 1));
+  batch.token_fields.set("a", doubles(a));
+  return batch;
+}
+inline Batch toy_batch(const std::vector<double>& a) { return toy_batch(a, std::vector<double>(a.size(), 1.0)); }
+
+/// The toy's loss.
+struct ToyLoss {
+  LossTerms operator()(const LossInput& input) const {
+    const auto& mask = input.batch.loss_mask;
+    const auto a = input.batch.token_fields.at("a").to(input.log_probs.scalar_type());
+    return {{"loss", input.log_probs.mul(a).mul(mask).sum(), ordered_sum(mask)}};
+  }
+};
+
 /// Calls visit(HF name, tensor) for every weight or gradient.
 template <class Engine, class Visit>
 void for_each_hf_tensor(Engine& engine, bool gradients, Visit&& visit) {
