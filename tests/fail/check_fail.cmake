@@ -1,10 +1,16 @@
 # Compiles SOURCE with each compiler: it must fail with every `// expected-error: TEXT` of its own, the first one in the first
 # error line (`expected-error(g++)` counts for that compiler alone), and its twin must compile, so that it fails for its reason
 # and no other. With a line `// only-error` there must be one error, so that nothing follows the sentence.
+# `// needs LibTorch` adds its headers, in LIBTORCH.
 cmake_minimum_required(VERSION 3.25)
 set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-parameter -I${ROOT}/include -I${ROOT} -I${ROOT}/tests/fail)
 set(generated -I${ROOT}/tests/fail/configured)
-file(STRINGS ${SOURCE} lines REGEX "^// (expected-error|only-error|only the twin)")
+file(STRINGS ${SOURCE} lines REGEX "^// (expected-error|only-error|only the twin|needs LibTorch)")
+if(lines MATCHES "needs LibTorch")
+  foreach(folder IN LISTS LIBTORCH)
+    list(APPEND flags -isystem ${folder})
+  endforeach()
+endif()
 
 foreach(compiler IN LISTS COMPILERS)
   set(family g++)
