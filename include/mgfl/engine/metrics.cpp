@@ -1,6 +1,7 @@
 #include "mgfl/engine/metrics.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "mgfl/base/error.hpp"
@@ -42,7 +43,7 @@ void add_metric(std::vector<Metric>& metrics, const LossTerm& term) {
     check_user(metric.aggregation == term.aggregation && metric.is_loss == term.is_loss,
                "loss closure: term \"", term.name,
                "\" has another aggregation or is_loss than in an earlier micro-batch; keep to one.");
-    if (is_extreme(metric))
+    if (is_extreme(metric) && !std::isnan(sum))  // NaN wins, as between ranks
       metric.sum = sign_of(metric) * std::max(sign_of(metric) * metric.sum, sign_of(metric) * sum);
     else
       metric.sum += sum;
