@@ -20,7 +20,11 @@ TokenWeights SftLoss::token_weights(const Batch& batch) const {
 
 TotalLoss total_loss(const LossTerms& terms) {
   TotalLoss total;
-  for (const auto& term : terms) {
+  for (std::size_t i = 0; i < terms.size(); ++i) {
+    const auto& term = terms[i];
+    for (std::size_t j = 0; j < i; ++j)  // one metric would have both counts
+      check_user(terms[j].name != term.name, "loss closure: two terms are named \"", term.name,
+                 "\"; give each a name of its own.");
     if (!term.is_loss) continue;
     check_user(term.aggregation == MetricAggregation::mean || term.aggregation == MetricAggregation::sum,
                "loss closure: term \"", term.name,

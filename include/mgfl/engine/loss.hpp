@@ -40,7 +40,8 @@ struct TotalLoss {
   MetricAggregation aggregation = MetricAggregation::mean;
 };
 
-/// Adds the terms that enter the gradient. UserError where they do not share one count and aggregation.
+/// Adds the terms that enter the gradient. UserError where they do not share one count and aggregation, and
+/// where two terms have one name.
 TotalLoss total_loss(const LossTerms& terms);
 
 }  // namespace mgfl
