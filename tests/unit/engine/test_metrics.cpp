@@ -172,6 +172,26 @@ TEST_CASE("metrics: mean, sum, min and max over micro-batches, in the closure's 
         "there is no metric \"lost\"; the loss reports largest, total, loss, mean of squares, least, as float.");
 }
 
+TEST_CASE("a NaN shows in every aggregation, whichever micro-batch has it") {
+  auto engine = make_engine();
+  engine.initialize();
+  for (const int place : {0, 1, 2}) {
+    std::vector<double> a{4, -2, 7};
+    a[static_cast<std::size_t>(place)] = std::nan("");
+    const auto result = engine.infer_batch(test::toy_batch(a), [](const LossInput& input) -> LossTerms {
+      const auto sum = input.batch.token_fields.at("a").sum();
+      return {{"mean", sum, 1.0},
+              {"total", sum, 1.0, false, MetricAggregation::sum},
+              {"least", sum, 1.0, false, MetricAggregation::min},
+              {"largest", sum, 1.0, false, MetricAggregation::max}};
+    });
+    for (const auto& metric : result.metrics) {
+      CAPTURE(metric.name);
+      CHECK(std::isnan(metric.value()));
+    }
+  }
+}
+
 TEST_CASE("a term that is no loss is no divisor, wherever it stands") {
   auto engine = make_engine();
   engine.initialize();
@@ -259,6 +279,9 @@ TEST_CASE("terms that cannot be added up are refused in words, and the engine go
         "loss closure: a term is named \"\"; give it a name of one line.");
   CHECK(refused([](const LossInput& input) -> LossTerms { return {{"a\nb", input.log_probs.sum(), 2.0}}; }) ==
         "loss closure: a term is named \"a\nb\"; give it a name of one line.");
+  CHECK(refused([](const LossInput& input) -> LossTerms {
+          return {{"a", input.log_probs.sum(), 2.0}, {"a", input.log_probs.sum(), 2.0}};
+        }) == "loss closure: two terms are named \"a\"; give each a name of its own.");
   CHECK(refused([](const LossInput&) -> LossTerms { return {}; }) ==
         "loss closure: no term enters the gradient; mark one with is_loss, or call with forward_only.");
   int calls = 0;
