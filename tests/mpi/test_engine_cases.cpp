@@ -42,8 +42,8 @@ struct Both {
   Both(Groups& groups, const std::string& name, EngineConfig config = {},
        optimizer::OptimizerConfig optimizer = test::adam())
       : folder(test::Fixture(name).folder),
-        ranks({folder, "", 1}, config, optimizer, test::constant_schedule(optimizer.lr, optimizer.weight_decay),
-              groups.context()),
+        ranks({folder, "", 1}, config, optimizer,
+              test::constant_schedule(optimizer.lr, optimizer.weight_decay), groups.context()),
         one({folder, "", 1}, config, optimizer, test::constant_schedule(optimizer.lr, optimizer.weight_decay),
             test::self_context()) {
     ranks.initialize();
@@ -84,7 +84,8 @@ double number_of(bool value) { return value ? 1 : 0; }
 
 }  // namespace
 
-TEST_CASE("shares of any size: loss, own outputs and all gradients are one rank's, in as many micro-batches") {
+TEST_CASE(
+    "shares of any size: loss, own outputs and all gradients are one rank's, in as many micro-batches") {
   Groups groups;
   Both<optimizer::Fp64> engines(groups, "qwen3");
   std::mt19937_64 random(41);  // the same on every rank
@@ -109,9 +110,12 @@ TEST_CASE("shares of any size: loss, own outputs and all gradients are one rank'
       CHECK(std::abs(result.loss() - expected.loss()) < 1e-11);
       CHECK(result.metrics.at(0).count == expected.metrics.at(0).count);
       CHECK(result.tokens == batch.num_tokens());
-      CHECK(max_difference(result.log_probs, own_part(expected.log_probs, batch, cuts, groups.rank())) < 1e-11);
-      CHECK(max_difference(engines.ranks.optimizer().main_grads(), engines.one.optimizer().main_grads()) < 1e-11);
-      CHECK(same_bits_everywhere({static_cast<double>(result.num_micro_batches), result.loss()}, groups.world));
+      CHECK(max_difference(result.log_probs, own_part(expected.log_probs, batch, cuts, groups.rank())) <
+            1e-11);
+      CHECK(max_difference(engines.ranks.optimizer().main_grads(), engines.one.optimizer().main_grads()) <
+            1e-11);
+      CHECK(
+          same_bits_everywhere({static_cast<double>(result.num_micro_batches), result.loss()}, groups.world));
       CHECK(result.num_micro_batches >= 1);
     }
   }
@@ -142,7 +146,8 @@ TEST_CASE("A2, A4: ranks with unlike counts, and a rank with nothing supervised,
   const double log_prob = engines.one.infer_batch(test::toy_batch({1})).log_probs[0].item<double>();
   const auto check = [&](const Batch& mine, double mean) {
     engines.ranks.optimizer_zero_grad();
-    const auto result = engines.ranks.forward_backward_batch(test::in_micro_batches_of(mine, 5), test::ToyLoss{});
+    const auto result =
+        engines.ranks.forward_backward_batch(test::in_micro_batches_of(mine, 5), test::ToyLoss{});
     CHECK(result.loss() == doctest::Approx(mean * log_prob).epsilon(1e-13));
     CHECK(max_difference(engines.ranks.optimizer().main_grads(), grad_of_one.mul(mean)) < 1e-12);
   };

@@ -140,7 +140,9 @@ inline Batch toy_batch(const std::vector<double>& a, const std::vector<double>& 
   batch.token_fields.set("a", doubles(a));
   return batch;
 }
-inline Batch toy_batch(const std::vector<double>& a) { return toy_batch(a, std::vector<double>(a.size(), 1.0)); }
+inline Batch toy_batch(const std::vector<double>& a) {
+  return toy_batch(a, std::vector<double>(a.size(), 1.0));
+}
 
 /// The toy's loss.
 struct ToyLoss {

@@ -23,9 +23,9 @@ Tensor units_of(const Batch& batch, std::int64_t length);
 
 /// The sequences of `rank` in each mini-batch of one epoch, ascending. `units` [ranks, length]: units_of each
 /// rank. The ranks' batches count as laid end to end in rank order, so mini-batches do not depend on how many
-/// ranks share them; groups stay whole, and none is empty over all ranks. UserError for a config that names no
-/// size, a batch without sequences, a group that is larger than mini_batch_size, and more mini-batches than
-/// groups.
+/// ranks share them; groups stay whole, and none is empty over all ranks. UserError for a config that names
+/// no size, a batch without sequences, a group that is larger than mini_batch_size, and more mini-batches
+/// than groups.
 std::vector<std::vector<std::int64_t>> mini_batches_of_epoch(const Tensor& units,
                                                              const MiniBatchConfig& config,
                                                              std::int64_t epoch, int rank);

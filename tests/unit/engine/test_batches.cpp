@@ -23,7 +23,8 @@ struct Table {
     std::int64_t begin = 0;
     for (std::int64_t row = 0; row < rows; ++row) {
       const auto length = lengths[static_cast<std::size_t>(row)];
-      table[row].narrow(0, firsts[static_cast<std::size_t>(row)], length)
+      table[row]
+          .narrow(0, firsts[static_cast<std::size_t>(row)], length)
           .copy_(packed.narrow(0, begin, length));
       begin += length;
     }
@@ -142,7 +143,8 @@ TEST_CASE("labels left out are the next tokens of the same sequence, and nothing
     CAPTURE(t);
     const auto label = expected_labels[t];
     const double expected =
-        label < 0 ? 0 : log_softmax(logits[t].const_data_ptr<double>(), 331, 1)[static_cast<std::size_t>(label)];
+        label < 0 ? 0
+                  : log_softmax(logits[t].const_data_ptr<double>(), 331, 1)[static_cast<std::size_t>(label)];
     CHECK(std::abs(result.log_probs[t].item<double>() - expected) < 1e-12);
     sum -= expected;
   }
@@ -208,7 +210,8 @@ TEST_CASE("every field reaches the closure beside its own sequences, under any c
       ++seen[static_cast<std::size_t>(number)];
       CHECK(part.cu_seqlens[s + 1].item<std::int32_t>() == begin + length);
       CHECK(part.sequence_fields.at("table")[s].equal(whole_table[number]));
-      CHECK(part.token_fields.at("pairs").narrow(0, begin, length).equal(whole_pairs.narrow(0, first, length)));
+      CHECK(
+          part.token_fields.at("pairs").narrow(0, begin, length).equal(whole_pairs.narrow(0, first, length)));
       CHECK(part.input_ids.narrow(0, begin, length).equal(batch.input_ids.narrow(0, first, length)));
       CHECK(part.loss_mask.narrow(0, begin, length).equal(batch.loss_mask.narrow(0, first, length)));
       CHECK(part.position_ids.narrow(0, begin, length).equal(batch.position_ids.narrow(0, first, length)));
@@ -224,8 +227,9 @@ TEST_CASE("every field reaches the closure beside its own sequences, under any c
     CHECK(part.num_tokens() == begin);
     return {{"loss", input.log_probs.sum(), 1.0}};
   };
-  for (const auto& cut : {test::in_micro_batches_of(batch, 1), test::in_micro_batches_of(batch, 4),
-                          test::under_cap(batch, 9), test::under_cap(batch, 17), test::under_cap(batch, 100)}) {
+  for (const auto& cut :
+       {test::in_micro_batches_of(batch, 1), test::in_micro_batches_of(batch, 4), test::under_cap(batch, 9),
+        test::under_cap(batch, 17), test::under_cap(batch, 100)}) {
     seen.assign(lengths.size(), 0);
     engine.forward_backward_batch(cut, check, true);
     CHECK(seen == std::vector<int>(lengths.size(), 1));
@@ -280,57 +284,115 @@ TEST_CASE("a malformed packed batch is refused in words") {
   refused([](Batch& b) { b.cu_seqlens = Tensor(); }, "batch: cu_seqlens is missing.");
   refused([](Batch& b) { b.input_ids = b.input_ids.to(at::kInt); },
           "batch: input_ids has dtype Int, expected Long.");
-  refused([](Batch& b) { b.input_ids = b.input_ids.view({1, 5}); },
-          "batch: input_ids has 5 elements in 2 dimensions, expected a contiguous vector of 5.");
+  refused(
+      [](Batch& b) {
+        b.input_ids = b.input_ids.view({1, 5});
+      },
+      "batch: input_ids has 5 elements in 2 dimensions, expected a contiguous vector of 5.");
   refused([](Batch& b) { b.cu_seqlens = b.cu_seqlens.to(at::kLong); },
           "batch: cu_seqlens has dtype Long, expected Int.");
-  refused([](Batch& b) { b.cu_seqlens = test::borders({2, 2}); },
-          "batch: cu_seqlens runs from 0 to 4, expected from 0 to the 5 tokens of input_ids.");
+  refused(
+      [](Batch& b) {
+        b.cu_seqlens = test::borders({2, 2});
+      },
+      "batch: cu_seqlens runs from 0 to 4, expected from 0 to the 5 tokens of input_ids.");
   refused([](Batch& b) { b.cu_seqlens = b.cu_seqlens.add(1); },
           "batch: cu_seqlens runs from 1 to 6, expected from 0 to the 5 tokens of input_ids.");
-  refused([](Batch& b) { b.cu_seqlens = test::borders({4, -1, 2}); },
-          "batch: cu_seqlens falls from 4 to 3 at sequence 1; it must not decrease.");
-  refused([](Batch& b) { b.labels = test::longs({1, 2, 3, 4}); },
-          "batch: labels has 4 elements in 1 dimensions, expected a contiguous vector of 5.");
-  refused([](Batch& b) { b.labels = test::floats({1, 2, 3, 4, 5}); },
-          "batch: labels has dtype Float, expected Long.");
-  refused([](Batch& b) { b.labels = test::longs({1, 2, 331, 4, 5}); },
-          "label 331 at position 2 is outside the vocabulary of 331 tokens; use -100 for positions without a label.");
-  refused([](Batch& b) { b.labels = test::longs({1, -1, 3, 4, 5}); },
-          "label -1 at position 1 is outside the vocabulary of 331 tokens; use -100 for positions without a label.");
-  refused([](Batch& b) { b.input_ids = test::longs({1, 2, 3, 4, -5}); },
-          "token id -5 at position 4 of input_ids is outside the vocabulary of 331 tokens; the data was made with "
-          "another tokenizer than the model's.");
-  refused([](Batch& b) { b.loss_mask = test::doubles({1, 1, 1, 1, 1}); },
-          "batch: loss_mask has dtype Double, expected Float.");
-  refused([](Batch& b) { b.loss_mask = test::floats({1, 1, -0.5, 1, 1}); },
-          "loss_mask is -0.5 at position 2; it must be a finite number of 0 or more.");
-  refused([](Batch& b) { b.loss_mask = test::floats({1, 1, 1, std::nan(""), 1}); },
-          "loss_mask is nan at position 3; it must be a finite number of 0 or more.");
-  refused([](Batch& b) { b.position_ids = test::longs({0, 1, 0, -1, 2}); },
-          "position_ids is -1 at position 3; positions count from 0.");
-  refused([](Batch& b) { b.position_ids = test::longs({0, 1}); },
-          "batch: position_ids has 2 elements in 1 dimensions, expected a contiguous vector of 5.");
+  refused(
+      [](Batch& b) {
+        b.cu_seqlens = test::borders({4, -1, 2});
+      },
+      "batch: cu_seqlens falls from 4 to 3 at sequence 1; it must not decrease.");
+  refused(
+      [](Batch& b) {
+        b.labels = test::longs({1, 2, 3, 4});
+      },
+      "batch: labels has 4 elements in 1 dimensions, expected a contiguous vector of 5.");
+  refused(
+      [](Batch& b) {
+        b.labels = test::floats({1, 2, 3, 4, 5});
+      },
+      "batch: labels has dtype Float, expected Long.");
+  refused(
+      [](Batch& b) {
+        b.labels = test::longs({1, 2, 331, 4, 5});
+      },
+      "label 331 at position 2 is outside the vocabulary of 331 tokens; use -100 for positions without a "
+      "label.");
+  refused(
+      [](Batch& b) {
+        b.labels = test::longs({1, -1, 3, 4, 5});
+      },
+      "label -1 at position 1 is outside the vocabulary of 331 tokens; use -100 for positions without a "
+      "label.");
+  refused(
+      [](Batch& b) {
+        b.input_ids = test::longs({1, 2, 3, 4, -5});
+      },
+      "token id -5 at position 4 of input_ids is outside the vocabulary of 331 tokens; the data was made "
+      "with "
+      "another tokenizer than the model's.");
+  refused(
+      [](Batch& b) {
+        b.loss_mask = test::doubles({1, 1, 1, 1, 1});
+      },
+      "batch: loss_mask has dtype Double, expected Float.");
+  refused(
+      [](Batch& b) {
+        b.loss_mask = test::floats({1, 1, -0.5, 1, 1});
+      },
+      "loss_mask is -0.5 at position 2; it must be a finite number of 0 or more.");
+  refused(
+      [](Batch& b) {
+        b.loss_mask = test::floats({1, 1, 1, std::nan(""), 1});
+      },
+      "loss_mask is nan at position 3; it must be a finite number of 0 or more.");
+  refused(
+      [](Batch& b) {
+        b.position_ids = test::longs({0, 1, 0, -1, 2});
+      },
+      "position_ids is -1 at position 3; positions count from 0.");
+  refused(
+      [](Batch& b) {
+        b.position_ids = test::longs({0, 1});
+      },
+      "batch: position_ids has 2 elements in 1 dimensions, expected a contiguous vector of 5.");
   refused([](Batch& b) { b.temperature = test::longs({1}); },
           "batch: temperature has dtype Long, expected a floating-point one.");
-  refused([](Batch& b) { b.temperature = test::doubles({1, 2, 3}); },
-          "batch: temperature has shape [3]; give one number, one for each of the 2 sequences, or one for each of "
-          "the 5 tokens.");
-  refused([](Batch& b) { b.temperature = test::doubles({1, -2}); },
-          "batch: temperature is -2 at entry 1; it must be a finite number of 0 or more.");
+  refused(
+      [](Batch& b) {
+        b.temperature = test::doubles({1, 2, 3});
+      },
+      "batch: temperature has shape [3]; give one number, one for each of the 2 sequences, or one for each "
+      "of "
+      "the 5 tokens.");
+  refused(
+      [](Batch& b) {
+        b.temperature = test::doubles({1, -2});
+      },
+      "batch: temperature is -2 at entry 1; it must be a finite number of 0 or more.");
   refused([](Batch& b) { b.temperature = test::doubles({std::numeric_limits<double>::infinity()}); },
           "batch: temperature is inf at entry 0; it must be a finite number of 0 or more.");
   refused([](Batch& b) { b.groups = test::longs({1}); },
           "batch: groups has 1 elements in 1 dimensions, expected a contiguous vector of 2.");
   refused([](Batch& b) { b.token_fields.set("old", {}); },
           "batch: the field \"old\" is an undefined tensor; leave it out.");
-  refused([](Batch& b) { b.token_fields.set("old", test::doubles({1, 2})); },
-          "batch: the field \"old\" has shape [2], but one entry for each of the 5 tokens is needed.");
-  refused([](Batch& b) { b.sequence_fields.set("reward", test::waves(6).view({3, 2})); },
-          "batch: the field \"reward\" has shape [3, 2], but one entry for each of the 2 sequences is needed.");
-  CHECK(test::error_of([] { Fields({{"a", test::longs({1})}, {"a", test::longs({2})}}); }) ==
-        "batch: the field \"a\" is given twice.");
-  CHECK(test::contains(test::error_of([] { Fields({{"a", test::longs({1})}}).at("b"); }),
+  refused(
+      [](Batch& b) {
+        b.token_fields.set("old", test::doubles({1, 2}));
+      },
+      "batch: the field \"old\" has shape [2], but one entry for each of the 5 tokens is needed.");
+  refused(
+      [](Batch& b) {
+        b.sequence_fields.set("reward", test::waves(6).view({3, 2}));
+      },
+      "batch: the field \"reward\" has shape [3, 2], but one entry for each of the 2 sequences is needed.");
+  CHECK(test::error_of([] {
+          Fields({{"a", test::longs({1})}, {"a", test::longs({2})}});
+        }) == "batch: the field \"a\" is given twice.");
+  CHECK(test::contains(test::error_of([] {
+                         Fields({{"a", test::longs({1})}}).at("b");
+                       }),
                        "batch: there is no field \"b\"; it has "));
 }
 
@@ -352,23 +414,35 @@ TEST_CASE("a malformed padded batch is refused in words") {
           "padded batch: input_ids has 1 dimensions; it must be [sequences, length].");
   refused([](PaddedBatch& b) { b.input_ids = Tensor(); },
           "padded batch: input_ids has 0 dimensions; it must be [sequences, length].");
-  refused([](PaddedBatch& b) { b.attention_mask = test::longs({1, 1, 1, 1}).view({2, 2}); },
-          "padded batch: attention_mask has shape [2, 2], but input_ids has [2, 3].");
+  refused(
+      [](PaddedBatch& b) {
+        b.attention_mask = test::longs({1, 1, 1, 1}).view({2, 2});
+      },
+      "padded batch: attention_mask has shape [2, 2], but input_ids has [2, 3].");
   refused([](PaddedBatch& b) { b.attention_mask = b.attention_mask.to(at::kFloat); },
           "padded batch: attention_mask has dtype Float; it must be an integer or bool type.");
-  refused([](PaddedBatch& b) { b.attention_mask = test::longs({1, 1, 1, 1, 2, 0}).view({2, 3}); },
-          "attention_mask is 2 in row 1 at position 1; it must be 1 for tokens and 0 for padding.");
-  refused([](PaddedBatch& b) { b.attention_mask = test::longs({1, 0, 1, 1, 1, 0}).view({2, 3}); },
-          "attention_mask has a hole in row 0 at position 1; padding may stand before or after a sequence, not "
-          "inside.");
+  refused(
+      [](PaddedBatch& b) {
+        b.attention_mask = test::longs({1, 1, 1, 1, 2, 0}).view({2, 3});
+      },
+      "attention_mask is 2 in row 1 at position 1; it must be 1 for tokens and 0 for padding.");
+  refused(
+      [](PaddedBatch& b) {
+        b.attention_mask = test::longs({1, 0, 1, 1, 1, 0}).view({2, 3});
+      },
+      "attention_mask has a hole in row 0 at position 1; padding may stand before or after a sequence, not "
+      "inside.");
   for (const auto* name : {"labels", "position_ids"})
     refused(
         [&](PaddedBatch& b) {
           (std::string(name) == "labels" ? b.labels : b.position_ids) = test::longs({1, 2, 3}).view({3, 1});
         },
         concat("padded batch: ", name, " has shape [3, 1], but input_ids has [2, 3]."));
-  refused([](PaddedBatch& b) { b.loss_mask = test::floats({1, 1}).view({2, 1}); },
-          "padded batch: loss_mask has shape [2, 1], but input_ids has [2, 3].");
+  refused(
+      [](PaddedBatch& b) {
+        b.loss_mask = test::floats({1, 1}).view({2, 1});
+      },
+      "padded batch: loss_mask has shape [2, 1], but input_ids has [2, 3].");
   refused([](PaddedBatch& b) { b.token_fields.set("old", test::waves(5)); },
           "padded batch: the field \"old\" has shape [5], but input_ids has [2, 3].");
 }

@@ -24,7 +24,8 @@ Batch weighted_batch(const Lengths& lengths, std::int64_t vocab_size) {
   std::mt19937_64 random(5);
   auto batch = test::random_batch(random, lengths, vocab_size);
   std::vector<double> temperature;
-  for (std::size_t s = 0; s < lengths.size(); ++s) temperature.push_back(0.7 + 0.2 * static_cast<double>(s % 5));
+  for (std::size_t s = 0; s < lengths.size(); ++s)
+    temperature.push_back(0.7 + 0.2 * static_cast<double>(s % 5));
   batch.temperature = test::doubles(temperature);
   batch.token_fields.set("weight", test::waves(batch.num_tokens()));
   return batch;
@@ -118,14 +119,16 @@ TEST_CASE("rows at a chunk's border are the rows of small micro-batches, in fp32
     auto engine = test::language_model<decltype(precision)>(fixture.folder, with_everything(true));
     engine.initialize();
     const auto batch = weighted_batch(lengths, 331);
-    const auto whole = engine.infer_batch(batch), cut = engine.infer_batch(test::in_micro_batches_of(batch, 7));
+    const auto whole = engine.infer_batch(batch),
+               cut = engine.infer_batch(test::in_micro_batches_of(batch, 7));
     CHECK(whole.num_micro_batches == 1);
     CHECK(max_difference(whole.log_probs, cut.log_probs) < bound);
     CHECK(max_difference(whole.entropy, cut.entropy) < bound);
     CHECK(max_difference(whole.sum_pi_squared, cut.sum_pi_squared) < bound);
     const auto one = test::gradients_of(engine, batch, mixed);
     const auto other = test::gradients_of(engine, test::in_micro_batches_of(batch, 7), mixed);
-    CHECK(max_difference(one, other) < test::gradient_bound(one) + bound * one.abs().max().template item<double>());
+    CHECK(max_difference(one, other) <
+          test::gradient_bound(one) + bound * one.abs().max().template item<double>());
     CHECK(one.abs().max().template item<double>() > 1e-3);
   };
   check(optimizer::Fp32{}, 5e-5);

@@ -118,7 +118,8 @@ TEST_CASE("A1: micro-batches with unlike token counts are one mean, not a mean o
   const auto one = one_token(engine);
   // {1, 2, 3} and {10, masked, masked}: 16 / 4; the mean of means would be 6
   const auto batch = test::toy_batch({1, 2, 3, 10, 50, 60}, {1, 1, 1, 1, 0, 0});
-  for (const std::int64_t size : {3, 1, 2, 6}) check_toy(engine, one, test::in_micro_batches_of(batch, size), 4.0);
+  for (const std::int64_t size : {3, 1, 2, 6})
+    check_toy(engine, one, test::in_micro_batches_of(batch, size), 4.0);
   check_toy(engine, one, test::in_micro_batches_of(test::toy_batch({1, 2, 3, 10}), 4), 4.0);
 }
 
@@ -139,7 +140,8 @@ TEST_CASE("A4: a masked micro-batch adds exactly nothing") {
   const auto batch = test::toy_batch({9, 9, 2, 4}, {0, 0, 1, 1});
   check_toy(engine, one, test::in_micro_batches_of(batch, 2), 3.0);
   const auto masked = test::gradients_of(engine, test::in_micro_batches_of(batch, 2), test::ToyLoss{});
-  const auto alone = test::gradients_of(engine, test::in_micro_batches_of(test::toy_batch({2, 4}), 2), test::ToyLoss{});
+  const auto alone =
+      test::gradients_of(engine, test::in_micro_batches_of(test::toy_batch({2, 4}), 2), test::ToyLoss{});
   CHECK(max_difference(masked, alone) < 1e-15);
 }
 
@@ -167,9 +169,11 @@ TEST_CASE("metrics: mean, sum, min and max over micro-batches, in the closure's 
   CHECK(result.loss() == result.metric("loss"));
   std::vector<std::string> names;
   for (const auto& metric : result.metrics) names.push_back(metric.name);
-  CHECK(names == std::vector<std::string>{"largest", "total", "loss", "mean of squares", "least", "as float"});
+  CHECK(names ==
+        std::vector<std::string>{"largest", "total", "loss", "mean of squares", "least", "as float"});
   CHECK(error_of([&] { result.metric("lost"); }) ==
-        "there is no metric \"lost\"; the loss reports largest, total, loss, mean of squares, least, as float.");
+        "there is no metric \"lost\"; the loss reports largest, total, loss, mean of squares, least, as "
+        "float.");
 }
 
 TEST_CASE("a NaN shows in every aggregation, whichever micro-batch has it") {
@@ -201,7 +205,8 @@ TEST_CASE("a term that is no loss is no divisor, wherever it stands") {
     engine.optimizer_zero_grad();
     const auto result = engine.forward_backward_batch(batch, [&](const LossInput& input) -> LossTerms {
       LossTerms terms = test::ToyLoss{}(input);
-      terms.insert(first ? terms.begin() : terms.end(), {"seen", input.log_probs.mul(7).sum(), 1000.0, false});
+      terms.insert(first ? terms.begin() : terms.end(),
+                   {"seen", input.log_probs.mul(7).sum(), 1000.0, false});
       return terms;
     });
     CHECK(result.loss() == doctest::Approx(3 * one.log_prob).epsilon(1e-13));
@@ -248,7 +253,8 @@ TEST_CASE("terms that cannot be added up are refused in words, and the engine go
   engine.initialize();
   const auto one = one_token(engine);
   const auto batch = test::in_micro_batches_of(test::toy_batch({1, 2, 6}), 2);
-  const auto refused = [&](const std::function<LossTerms(const LossInput&)>& closure, bool forward_only = false) {
+  const auto refused = [&](const std::function<LossTerms(const LossInput&)>& closure,
+                           bool forward_only = false) {
     const auto message = error_of([&] { engine.forward_backward_batch(batch, closure, forward_only); });
     engine.optimizer_zero_grad();
     return message;
@@ -256,7 +262,8 @@ TEST_CASE("terms that cannot be added up are refused in words, and the engine go
   CHECK(refused([](const LossInput& input) -> LossTerms {
           return {{"a", input.log_probs.sum(), 2.0}, {"b", input.log_probs.sum(), 3.0}};
         }) ==
-        "loss closure: terms that enter the gradient have counts 2 and 3 in one micro-batch, or unlike aggregations; "
+        "loss closure: terms that enter the gradient have counts 2 and 3 in one micro-batch, or unlike "
+        "aggregations; "
         "give them one count and put the ratio into the sum.");
   CHECK(test::contains(refused([](const LossInput& input) -> LossTerms {
                          return {{"a", input.log_probs.sum(), 2.0},
@@ -265,20 +272,28 @@ TEST_CASE("terms that cannot be added up are refused in words, and the engine go
                        "or unlike aggregations"));
   CHECK(refused([](const LossInput& input) -> LossTerms {
           return {{"a", input.log_probs.sum(), 2.0, true, MetricAggregation::max}};
-        }) == "loss closure: term \"a\" enters the gradient as a minimum or maximum; only means and sums do.");
-  CHECK(refused([](const LossInput& input) -> LossTerms { return {{"a", input.log_probs, 2.0, false}}; }, true) ==
-        "loss closure: the sum of term \"a\" has 2 elements; it must be one number.");
-  CHECK(refused([](const LossInput& input) -> LossTerms { return {{"a", input.log_probs, 2.0}}; }) ==
-        "loss closure: the sum of term \"a\" has 2 elements; it must be one number.");
-  CHECK(refused([](const LossInput&) -> LossTerms { return {{"a", Tensor(), 2.0}}; }) ==
-        "loss closure: the sum of term \"a\" has 0 elements; it must be one number.");
+        }) ==
+        "loss closure: term \"a\" enters the gradient as a minimum or maximum; only means and sums do.");
+  CHECK(refused(
+            [](const LossInput& input) -> LossTerms {
+              return {{"a", input.log_probs, 2.0, false}};
+            },
+            true) == "loss closure: the sum of term \"a\" has 2 elements; it must be one number.");
+  CHECK(refused([](const LossInput& input) -> LossTerms {
+          return {{"a", input.log_probs, 2.0}};
+        }) == "loss closure: the sum of term \"a\" has 2 elements; it must be one number.");
+  CHECK(refused([](const LossInput&) -> LossTerms {
+          return {{"a", Tensor(), 2.0}};
+        }) == "loss closure: the sum of term \"a\" has 0 elements; it must be one number.");
   CHECK(refused([](const LossInput& input) -> LossTerms {
           return {{"a", input.log_probs.sum(), 2.0}, {"b", Tensor(), 2.0}};
         }) == "loss closure: the sum of term \"b\" has 0 elements; it must be one number.");
-  CHECK(refused([](const LossInput& input) -> LossTerms { return {{"", input.log_probs.sum(), 2.0}}; }) ==
-        "loss closure: a term is named \"\"; give it a name of one line.");
-  CHECK(refused([](const LossInput& input) -> LossTerms { return {{"a\nb", input.log_probs.sum(), 2.0}}; }) ==
-        "loss closure: a term is named \"a\nb\"; give it a name of one line.");
+  CHECK(refused([](const LossInput& input) -> LossTerms {
+          return {{"", input.log_probs.sum(), 2.0}};
+        }) == "loss closure: a term is named \"\"; give it a name of one line.");
+  CHECK(refused([](const LossInput& input) -> LossTerms {
+          return {{"a\nb", input.log_probs.sum(), 2.0}};
+        }) == "loss closure: a term is named \"a\nb\"; give it a name of one line.");
   CHECK(refused([](const LossInput& input) -> LossTerms {
           return {{"a", input.log_probs.sum(), 2.0}, {"a", input.log_probs.sum(), 2.0}};
         }) == "loss closure: two terms are named \"a\"; give each a name of its own.");
@@ -286,10 +301,12 @@ TEST_CASE("terms that cannot be added up are refused in words, and the engine go
         "loss closure: no term enters the gradient; mark one with is_loss, or call with forward_only.");
   int calls = 0;
   CHECK(refused([&](const LossInput& input) -> LossTerms {
-          return {{"loss", input.log_probs.sum(), 1.0},
-                  {"a", number(1), 1.0, false, ++calls == 1 ? MetricAggregation::mean : MetricAggregation::max}};
+          return {
+              {"loss", input.log_probs.sum(), 1.0},
+              {"a", number(1), 1.0, false, ++calls == 1 ? MetricAggregation::mean : MetricAggregation::max}};
         }) ==
-        "loss closure: term \"a\" has another aggregation or is_loss than in an earlier micro-batch; keep to one.");
+        "loss closure: term \"a\" has another aggregation or is_loss than in an earlier micro-batch; keep to "
+        "one.");
   CHECK(refused([](const LossInput&) -> LossTerms { return {}; }, true) == "(no error)");
   check_toy(engine, one, batch, 3.0);
 }
@@ -310,8 +327,8 @@ TEST_CASE("every aggregation of policy losses: value and gradient by hand, in an
   engine.initialize();
   const auto data = responses(engine);
   const auto tokens = data.batch.num_tokens();
-  for (const char* name : {"token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean",
-                           "seq-mean-token-sum-norm"})
+  for (const char* name :
+       {"token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"})
     for (const bool count_masked : {false, true}) {
       CAPTURE(name);
       rl::PolicyLossConfig config;
@@ -333,8 +350,9 @@ TEST_CASE("every aggregation of policy losses: value and gradient by hand, in an
                  MetricAggregation::sum}};
       });
       CHECK(grads.abs().max().item<double>() > 1e-4);
-      for (const auto& batch : {test::in_micro_batches_of(data.batch, 1), test::in_micro_batches_of(data.batch, 4),
-                                test::in_micro_batches_of(data.batch, 6), test::under_cap(data.batch, 10)}) {
+      for (const auto& batch :
+           {test::in_micro_batches_of(data.batch, 1), test::in_micro_batches_of(data.batch, 4),
+            test::in_micro_batches_of(data.batch, 6), test::under_cap(data.batch, 10)}) {
         engine.optimizer_zero_grad();
         const auto result = engine.forward_backward_batch(batch, rl::PolicyLoss{config});
         CHECK(result.loss() == doctest::Approx(expected).epsilon(1e-12));

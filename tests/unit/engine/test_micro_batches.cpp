@@ -20,10 +20,10 @@ struct Mix {
 Batch numbered_batch(std::mt19937_64& random, const Lengths& lengths) {
   auto batch = test::random_batch(random, lengths, 50);
   batch.token_fields.set("token", test::longs([&] {
-    std::vector<std::int64_t> numbers;
-    for (std::int64_t t = 0; t < batch.num_tokens(); ++t) numbers.push_back(t);
-    return numbers;
-  }()));
+                           std::vector<std::int64_t> numbers;
+                           for (std::int64_t t = 0; t < batch.num_tokens(); ++t) numbers.push_back(t);
+                           return numbers;
+                         }()));
   std::vector<std::int64_t> own;
   for (std::size_t s = 0; s < lengths.size(); ++s) own.push_back(static_cast<std::int64_t>(s));
   batch.sequence_fields.set("sequence", test::longs(own));
@@ -44,7 +44,8 @@ Mix random_mix(std::mt19937_64& random) {
     auto batch = numbered_batch(random, lengths);
     if (grouped) {
       std::vector<std::int64_t> groups;
-      for (std::size_t s = 0; s < lengths.size(); ++s) groups.push_back(static_cast<std::int64_t>(s / 3) * 7 - 5);
+      for (std::size_t s = 0; s < lengths.size(); ++s)
+        groups.push_back(static_cast<std::int64_t>(s / 3) * 7 - 5);
       std::shuffle(groups.begin(), groups.end(), random);
       batch.groups = test::longs(groups);
     }
@@ -58,8 +59,7 @@ using Cut = std::vector<std::vector<std::int64_t>>;
 /// What the engine's ranks do: each its own, then all as many as the one that needs most.
 std::vector<Cut> cuts_of(const Mix& mix) {
   std::size_t most = 1;
-  for (const auto& rank : mix.ranks)
-    most = std::max(most, micro_batch_sequences(rank, mix.limits, 1).size());
+  for (const auto& rank : mix.ranks) most = std::max(most, micro_batch_sequences(rank, mix.limits, 1).size());
   std::vector<Cut> cuts;
   for (const auto& rank : mix.ranks)
     cuts.push_back(micro_batch_sequences(rank, mix.limits, static_cast<std::int64_t>(most)));
@@ -142,7 +142,8 @@ Expected one_by_one(Engine& engine, const Batch& batch) {
 
 }  // namespace
 
-TEST_CASE("1000 mixes: caps hold, counts agree over ranks, sequences come once, groups whole, order restored") {
+TEST_CASE(
+    "1000 mixes: caps hold, counts agree over ranks, sequences come once, groups whole, order restored") {
   std::mt19937_64 random(11);
   int empty_ranks = 0, filled_up = 0, grouped = 0;
   for (int trial = 0; trial < 1000; ++trial) {
@@ -239,10 +240,11 @@ TEST_CASE("a sequence over the cap, and a group over either limit, are refused b
   CHECK_THROWS_WITH_AS(engine.infer_batch(test::under_cap(batch, 8)),
                        doctest::Contains("sequence 1 has 9 tokens, the cap per micro-batch is 8"), UserError);
   batch.groups = test::longs({3, 8, 3});
-  CHECK_THROWS_WITH_AS(engine.infer_batch(test::in_micro_batches_of(batch, 1)),
-                       "group 3 has 2 sequences, more than the 1 of a micro-batch; raise the micro-batch size or "
-                       "make smaller groups.",
-                       UserError);
+  CHECK_THROWS_WITH_AS(
+      engine.infer_batch(test::in_micro_batches_of(batch, 1)),
+      "group 3 has 2 sequences, more than the 1 of a micro-batch; raise the micro-batch size or "
+      "make smaller groups.",
+      UserError);
   CHECK_THROWS_WITH_AS(engine.infer_batch(test::in_micro_batches_of(batch, 0)),
                        "the micro-batch size is 0; it must be positive.", UserError);
 }

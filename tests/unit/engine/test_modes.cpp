@@ -138,11 +138,12 @@ TEST_CASE("an exception out of train mode always zeroes the gradients, and the n
     int calls = 0;
     CHECK_THROWS_AS(([&] {
                       const auto guard = engine.train_mode({.zero_grad_on_exit = zero});
-                      engine.forward_backward_batch(
-                          test::in_micro_batches_of(fixture().batch(), 1), [&](const LossInput& input) -> LossTerms {
-                            if (++calls == 2) throw std::runtime_error("the closure's own");
-                            return {{"loss", input.log_probs.sum(), 1.0}};
-                          });
+                      engine.forward_backward_batch(test::in_micro_batches_of(fixture().batch(), 1),
+                                                    [&](const LossInput& input) -> LossTerms {
+                                                      if (++calls == 2)
+                                                        throw std::runtime_error("the closure's own");
+                                                      return {{"loss", input.log_probs.sum(), 1.0}};
+                                                    });
                     }()),
                     std::runtime_error);
     CHECK(calls == 2);
@@ -265,8 +266,10 @@ TEST_CASE("a mode that cannot be entered is not entered") {
   config.device = c10::DeviceType::FPGA;  // no LibTorch has one
   auto engine = Ready<optimizer::Fp32>(config);
   for (int times = 0; times < 2; ++times) {
-    CHECK(contains(error_of([&] { const auto guard = engine.train_mode(); }), "this LibTorch has no such device"));
-    CHECK(contains(error_of([&] { const auto guard = engine.eval_mode(); }), "this LibTorch has no such device"));
+    CHECK(contains(error_of([&] { const auto guard = engine.train_mode(); }),
+                   "this LibTorch has no such device"));
+    CHECK(contains(error_of([&] { const auto guard = engine.eval_mode(); }),
+                   "this LibTorch has no such device"));
   }
   const auto guard = engine.eval_mode({.disable_auto_offload = true});
   CHECK_NOTHROW(engine.infer_batch(fixture().batch()));
@@ -328,8 +331,8 @@ TEST_CASE("lr_scheduler_step returns the rate that the next step uses") {
   schedule.min_lr = 0;
   schedule.lr_decay_steps = 8;
   schedule.lr_decay_style = scheduler::LrDecayStyle::linear;
-  LanguageModelEngine<parallel::Self, optimizer::Fp32> engine({fixture().folder, "", 1}, {}, optimizer, schedule,
-                                                              test::self_context());
+  LanguageModelEngine<parallel::Self, optimizer::Fp32> engine({fixture().folder, "", 1}, {}, optimizer,
+                                                              schedule, test::self_context());
   engine.initialize();
   CHECK(engine.train_batch(fixture().batch(), SftLoss{}).lr == doctest::Approx(4e-3));
   CHECK(engine.lr_scheduler_step() == doctest::Approx(3.5e-3));
@@ -338,7 +341,8 @@ TEST_CASE("lr_scheduler_step returns the rate that the next step uses") {
   CHECK(engine.lr_scheduler().num_steps() == 4);
 }
 
-TEST_CASE("mini-batches: a partition of each epoch, groups whole, the same however many ranks hold the batch") {
+TEST_CASE(
+    "mini-batches: a partition of each epoch, groups whole, the same however many ranks hold the batch") {
   std::mt19937_64 random(32);
   for (int trial = 0; trial < 200; ++trial) {
     CAPTURE(trial);
@@ -436,7 +440,8 @@ TEST_CASE("train_mini_batch: every epoch sees each sequence once, in an order of
   CHECK(run({.mini_batch_size = 3, .epochs = 2, .shuffle = false}) ==
         std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6});
   sizes.clear();
-  CHECK(run({.num_mini_batches = 2, .shuffle = false}, &sizes) == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6});
+  CHECK(run({.num_mini_batches = 2, .shuffle = false}, &sizes) ==
+        std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6});
   CHECK(sizes.size() == 2);
 }
 
@@ -467,17 +472,22 @@ TEST_CASE("mini-batches that name no size, or too small a one, are refused in wo
     Recorder recorder;
     return error_of([&] { engine.train_mini_batch(batch, recorder, config); });
   };
-  CHECK(refused({}) == "train_mini_batch: mini_batch_size is 0 and num_mini_batches is 0; set exactly one of them, "
-                       "to a positive number.");
-  CHECK(contains(refused({.mini_batch_size = 2, .num_mini_batches = 3}), "mini_batch_size is 2 and num_mini_batches is 3"));
+  CHECK(refused({}) ==
+        "train_mini_batch: mini_batch_size is 0 and num_mini_batches is 0; set exactly one of them, "
+        "to a positive number.");
+  CHECK(contains(refused({.mini_batch_size = 2, .num_mini_batches = 3}),
+                 "mini_batch_size is 2 and num_mini_batches is 3"));
   CHECK(contains(refused({.mini_batch_size = -2}), "mini_batch_size is -2"));
-  CHECK(refused({.mini_batch_size = 2, .epochs = 0}) == "train_mini_batch: epochs is 0; it must be positive.");
+  CHECK(refused({.mini_batch_size = 2, .epochs = 0}) ==
+        "train_mini_batch: epochs is 0; it must be positive.");
   CHECK(refused({.num_mini_batches = 7}) ==
-        "train_mini_batch: num_mini_batches is 7, but the batch has 6 sequences or groups to deal out; ask for fewer "
+        "train_mini_batch: num_mini_batches is 7, but the batch has 6 sequences or groups to deal out; ask "
+        "for fewer "
         "mini-batches.");
   batch.groups = test::longs({1, 1, 1, 2, 2, 3});
   CHECK(refused({.mini_batch_size = 2}) ==
-        "train_mini_batch: a group has 3 sequences, more than the 2 of a mini-batch; raise the mini-batch size or "
+        "train_mini_batch: a group has 3 sequences, more than the 2 of a mini-batch; raise the mini-batch "
+        "size or "
         "make smaller groups.");
   batch = sequences_of(numbered_batch(6), 0, 0);
   CHECK(refused({.mini_batch_size = 2}) == "train_mini_batch: the batch has no sequence on any rank.");

@@ -44,7 +44,8 @@ void check_fixture() {
     const auto result = engine.forward_backward_batch(batch, plain);
     CHECK(max_difference(result.values, expected.tensor("values")) < 5e-5);
     CHECK(std::abs(result.loss() - expected.tensor("mean_loss").template item<float>()) < 1e-5);
-    CHECK(result.metrics.at(0).count == static_cast<double>(expected.tensor("num_tokens").template item<std::int64_t>()));
+    CHECK(result.metrics.at(0).count ==
+          static_cast<double>(expected.tensor("num_tokens").template item<std::int64_t>()));
     int seen = 0;
     test::for_each_hf_tensor(engine, true, [&](const std::string& name, const Tensor& grad) {
       CAPTURE(name);
@@ -60,7 +61,8 @@ void check_fixture() {
     const auto clipped = engine.forward_backward_batch(batch, rl::ValueLoss{{0.2, {}}});
     CHECK(std::abs(clipped.loss() - expected.tensor("value_loss_clipped").template item<float>()) < 1e-5);
     CHECK(engine.optimizer().grad_norm() ==
-          doctest::Approx(expected.tensor("value_loss_clipped_grad_norm").template item<float>()).epsilon(1e-4));
+          doctest::Approx(expected.tensor("value_loss_clipped_grad_norm").template item<float>())
+              .epsilon(1e-4));
 
     for (std::int64_t step = 0; step < 3; ++step) {
       const auto trained = engine.train_batch(value_batch(fixture, "train.", 4 * step, 4 * step + 4), plain);
@@ -88,9 +90,8 @@ void write_language_model(const std::filesystem::path& folder, bool tied) {
                        "rms_norm_eps": 1e-12, "hidden_act": "silu", "initializer_range": 0.5,
                        "torch_dtype": "float32", "tie_word_embeddings": )",
                           tied ? "true" : "false", "}"));
-  LanguageModelEngine<parallel::Self, optimizer::Fp32> engine({"", config.path().string(), 3}, {}, {},
-                                                              test::constant_schedule(0, 0),
-                                                              test::self_context());
+  LanguageModelEngine<parallel::Self, optimizer::Fp32> engine(
+      {"", config.path().string(), 3}, {}, {}, test::constant_schedule(0, 0), test::self_context());
   engine.initialize();
   engine.save_hf_pretrained(folder.string());
 }
@@ -147,7 +148,8 @@ TEST_CASE("packed and padded critics' batches give the recorded values") {
   CHECK(max_difference(engine.infer_batch(left).values, expected_left) < 5e-5);
 }
 
-TEST_CASE("a critic made of a language model: head [1, hidden], fresh, tied to nothing; all else is the file's") {
+TEST_CASE(
+    "a critic made of a language model: head [1, hidden], fresh, tied to nothing; all else is the file's") {
   for (const bool tied : {true, false}) {
     CAPTURE(tied);
     TemporaryFolder temporary;
@@ -178,8 +180,8 @@ TEST_CASE("a critic made of a language model: head [1, hidden], fresh, tied to n
 
     // another seed makes another head, the same seed the same one
     const auto head_of = [&](std::uint64_t seed) {
-      ValueModelEngine<parallel::Self, optimizer::Fp32> engine({folder, "", seed}, {}, {}, test::constant_schedule(0, 0),
-                                                               test::self_context());
+      ValueModelEngine<parallel::Self, optimizer::Fp32> engine(
+          {folder, "", seed}, {}, {}, test::constant_schedule(0, 0), test::self_context());
       engine.initialize();
       return engine.module().head().weight.value.clone();
     };
@@ -283,5 +285,6 @@ TEST_CASE("save and load: the head comes back bit for bit, from checkpoints and 
                          "is a value model, no language model"));
   }
   auto of_fixture = test::language_model<optimizer::Fp32>(fixture.folder);
-  CHECK_THROWS_WITH_AS(of_fixture.initialize(), doctest::Contains("is a value model, no language model"), UserError);
+  CHECK_THROWS_WITH_AS(of_fixture.initialize(), doctest::Contains("is a value model, no language model"),
+                       UserError);
 }
