@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mgfl/tensor/factory.hpp"
+#include "mgfl/tensor/tensor_of.hpp"
 #include "policies/bridge/hf_tensors.hpp"
 #include "policies/engine/megatron_engine.hpp"
 #include "tests/support/fixture.hpp"
@@ -18,19 +19,9 @@ namespace mgfl::test {
 
 using Lengths = std::vector<std::int64_t>;
 
-inline Tensor doubles(const std::vector<double>& values) {
-  auto result = empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
-  std::copy(values.begin(), values.end(), result.mutable_data_ptr<double>());
-  return result;
-}
-
+inline Tensor doubles(const std::vector<double>& values) { return tensor_of(values); }
 inline Tensor floats(const std::vector<double>& values) { return doubles(values).to(at::kFloat); }
-
-inline Tensor longs(const std::vector<std::int64_t>& values) {
-  auto result = empty({static_cast<std::int64_t>(values.size())}, at::kLong);
-  std::copy(values.begin(), values.end(), result.mutable_data_ptr<std::int64_t>());
-  return result;
-}
+inline Tensor longs(const std::vector<std::int64_t>& values) { return tensor_of(values); }
 
 /// The elements in row-major order.
 inline std::vector<double> numbers(const Tensor& tensor) {
@@ -39,11 +30,9 @@ inline std::vector<double> numbers(const Tensor& tensor) {
 }
 
 inline Tensor borders(const Lengths& lengths) {
-  auto result = zeros({static_cast<std::int64_t>(lengths.size()) + 1}, at::kInt);
-  for (std::size_t s = 0; s < lengths.size(); ++s)
-    result.mutable_data_ptr<std::int32_t>()[s + 1] =
-        result.data_ptr<std::int32_t>()[s] + static_cast<std::int32_t>(lengths[s]);
-  return result;
+  std::vector<std::int32_t> result{0};
+  for (const auto length : lengths) result.push_back(result.back() + static_cast<std::int32_t>(length));
+  return tensor_of(result);
 }
 
 /// A whole number in [0, limit).

@@ -530,3 +530,73 @@ TEST_CASE("temperature: one number, one a sequence, one a token; results are tho
         }
       }
 }
+
+TEST_CASE("a part of a batch is the batch's part: fields, groups, options, temperature in every form") {
+  const test::Fixture fixture("qwen3");
+  auto engine = test::language_model<optimizer::Fp64>(fixture.folder);
+  engine.initialize();
+  std::mt19937_64 random(6);
+  auto batch = test::random_batch(random, Lengths{3, 5, 4, 2}, 331);
+  batch.position_ids = test::longs({0, 1, 2, 3, 1, 2, 5, 8, 0, 1, 2, 3, 4, 6});
+  batch.token_fields.set("wave", test::waves(14));
+  batch.sequence_fields.set("number", test::longs({0, 1, 2, 3}));
+  batch.groups = test::longs({5, 6, 6, 5});
+  batch.options.micro_batch_size = 4;
+  for (const auto& temperature :
+       {Tensor(), test::doubles({0.5}), test::doubles({0.5, 1.5, 2.5, 3.5}), test::waves(14).add(2)}) {
+    batch.temperature = temperature;
+    const auto part = sequences_of(batch, 1, 3);
+    CHECK(part.num_sequences() == 2);
+    CHECK(part.cu_seqlens.equal(test::borders({5, 4})));
+    CHECK(part.input_ids.equal(batch.input_ids.narrow(0, 3, 9)));
+    CHECK(part.loss_mask.equal(batch.loss_mask.narrow(0, 3, 9)));
+    CHECK(part.position_ids.equal(batch.position_ids.narrow(0, 3, 9)));
+    CHECK(part.token_fields.at("wave").equal(test::waves(14).narrow(0, 3, 9)));
+    CHECK(part.sequence_fields.at("number").equal(test::longs({1, 2})));
+    CHECK(part.groups.equal(test::longs({6, 6})));
+    CHECK(part.options.micro_batch_size == 4);
+    const auto whole = engine.infer_batch(batch).log_probs, own = engine.infer_batch(part).log_probs;
+    CHECK(max_difference(own, whole.narrow(0, 3, 9)) < 1e-12);
+  }
+  CHECK(sequences_of(batch, 2, 2).num_tokens() == 0);
+}
+
+TEST_CASE("position_ids are what attention rotates by: a shift changes nothing, gaps do") {
+  const test::Fixture fixture("qwen3");
+  auto engine = test::language_model<optimizer::Fp64>(fixture.folder);
+  engine.initialize();
+  std::mt19937_64 random(7);
+  auto batch = test::random_batch(random, Lengths{4, 3}, 331);
+  const auto plain = engine.infer_batch(batch).log_probs;
+  batch.position_ids = test::longs({0, 1, 2, 3, 0, 1, 2});
+  CHECK(engine.infer_batch(batch).log_probs.equal(plain));
+  batch.position_ids = test::longs({7, 8, 9, 10, 20, 21, 22});
+  CHECK(max_difference(engine.infer_batch(batch).log_probs, plain) < 1e-11);
+  batch.position_ids = test::longs({0, 5, 9, 30, 0, 1, 2});
+  const auto gaps = engine.infer_batch(batch).log_probs;
+  CHECK(max_difference(gaps.narrow(0, 0, 4), plain.narrow(0, 0, 4)) > 1e-3);
+  CHECK(max_difference(gaps.narrow(0, 4, 3), plain.narrow(0, 4, 3)) < 1e-12);
+}
+
+TEST_CASE("a row without a token is no token, and the rest is as without it") {
+  const test::Fixture fixture("qwen3");
+  auto engine = test::language_model<optimizer::Fp64>(fixture.folder);
+  engine.initialize();
+  PaddedBatch table;
+  table.input_ids = test::longs({1, 2, 3, 9, 9, 9, 4, 5, 6}).view({3, 3});
+  table.attention_mask = test::longs({1, 1, 1, 0, 0, 0, 0, 1, 1}).view({3, 3});
+  Batch packed;
+  packed.input_ids = test::longs({1, 2, 3, 5, 6});
+  packed.cu_seqlens = test::borders({3, 2});
+  for (const std::int64_t size : {1, 3}) {
+    table.options.micro_batch_size = size;
+    engine.optimizer_zero_grad();
+    const auto result = engine.forward_backward_batch(table, SftLoss{});
+    const auto grads = engine.optimizer().main_grads().clone();
+    const auto expected = engine.infer_batch(packed, SftLoss{});
+    CHECK(result.log_probs[1].abs().max().item<double>() == 0.0);
+    CHECK(std::abs(result.loss() - expected.loss()) < 1e-12);
+    CHECK(result.tokens == 5);
+    CHECK(max_difference(grads, test::gradients_of(engine, packed, SftLoss{})) < 1e-12);
+  }
+}

@@ -225,7 +225,7 @@ TEST_CASE("a loss of token weights: by chunks, by whole logits and as a closure,
   CHECK(grads[0].abs().max().item<double>() > 1e-3);
 }
 
-TEST_CASE("what a closure leaves out gets no gradient, and what it changes in place is its own") {
+TEST_CASE("what a closure leaves out gets no gradient, and results carry no graph") {
   const test::Fixture fixture("qwen3");
   auto engine = test::language_model<optimizer::Fp64>(fixture.folder, with_everything(true));
   engine.initialize();

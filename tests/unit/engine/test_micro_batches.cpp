@@ -184,6 +184,16 @@ TEST_CASE("Fp64: loss, log-probabilities and every gradient of 24 mixes are thos
       cuts[3].groups = test::longs(groups);
       cuts[3].options.max_tokens_per_micro_batch = 4 * longest;
     }
+    // the mean over the mask's weights of those positions that have a label
+    double sum = 0, count = 0;
+    const auto labels = validated(batch, 331).labels;
+    for (std::int64_t t = 0; t < batch.num_tokens(); ++t) {
+      if (labels[t].item<std::int64_t>() == ignore_index) continue;
+      const double weight = batch.loss_mask[t].item<float>();
+      sum -= weight * expected.log_probs[t].item<double>();
+      count += weight;
+    }
+    CHECK(std::abs(sum / count - expected.loss) < 1e-11);
     std::int64_t fewest = 1000, most = 0;
     for (const auto& cut : cuts) {
       engine.optimizer_zero_grad();
