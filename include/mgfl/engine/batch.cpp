@@ -109,14 +109,16 @@ void validate_borders(const Batch& batch) {
                borders[s + 1], " at sequence ", s, "; it must not decrease.");
 }
 
-Batch validated(const Batch& batch, std::int64_t vocab_size) {
+Batch validated(const Batch& batch, std::int64_t vocab_size, bool predicts_tokens) {
   const auto tokens = batch.num_tokens();
   check_tensor(batch.input_ids, at::kLong, tokens, "input_ids");
   validate_borders(batch);
   auto result = batch;
   if (!result.labels.defined()) result.labels = next_tokens(batch.input_ids, batch.cu_seqlens);
   check_tensor(result.labels, at::kLong, tokens, "labels");
-  if (!result.loss_mask.defined()) result.loss_mask = result.labels.ne(ignore_index).to(at::kFloat);
+  if (!result.loss_mask.defined())
+    result.loss_mask = predicts_tokens ? result.labels.ne(ignore_index).to(at::kFloat)
+                                       : zeros({tokens}, at::kFloat).fill_(1.0);
   check_tensor(result.loss_mask, at::kFloat, tokens, "loss_mask");
   if (batch.position_ids.defined()) check_tensor(batch.position_ids, at::kLong, tokens, "position_ids");
   if (batch.temperature.defined()) result.temperature = temperature_of_tokens(batch);

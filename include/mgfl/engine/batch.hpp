@@ -68,8 +68,9 @@ Tensor next_tokens(const Tensor& input_ids, const Tensor& cu_seqlens);
 void validate_borders(const Batch& batch);
 
 /// The batch with its labels, mask and temperature [tokens] filled in. UserError unless it is well formed and
-/// every id lies in [0, vocab_size). Everything later trusts what comes out of here.
-Batch validated(const Batch& batch, std::int64_t vocab_size);
+/// every id lies in [0, vocab_size). Everything later trusts what comes out of here. A missing mask is 1
+/// where there is a label, or everywhere for a head that predicts no tokens.
+Batch validated(const Batch& batch, std::int64_t vocab_size, bool predicts_tokens = true);
 
 /// How a rank's batch is cut: by sequences, or under a cap of tokens.
 struct MicroBatchLimits {

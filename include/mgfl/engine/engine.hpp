@@ -196,7 +196,7 @@ class Engine {
   std::vector<train_result_type> train_mini_batch(const Batch& batch, Loss&& loss_function,
                                                   const MiniBatchConfig& config) {
     check_trains("train_mini_batch");
-    const auto whole = validated(batch, this->config().vocab_size);
+    const auto whole = checked(batch);
     const auto units = units_of_all_ranks(whole);
     std::vector<train_result_type> results;
     bool stepped = false;
@@ -217,7 +217,7 @@ class Engine {
   {
     NoGradGuard no_grad;
     check_initialized("logits");
-    const auto whole = validated(batch, config().vocab_size);
+    const auto whole = checked(batch);
     auto out = empty({whole.num_tokens(), config().vocab_size}, precision::model_dtype);
     for (const auto& part : micro_batches(whole, true)) {
       if (part.batch.num_tokens() == 0) continue;
@@ -378,6 +378,8 @@ class Engine {
        mode == Mode::train);
   }
 
+  Batch checked(const Batch& batch) const { return validated(batch, config().vocab_size, has_log_probs); }
+
   std::vector<MicroBatch> micro_batches(const Batch& batch, bool forward_only) {
     const auto first_positive = [](std::int64_t a, std::int64_t b) { return a > 0 ? a : b; };
     const auto& own = engine_config_;
@@ -423,7 +425,7 @@ class Engine {
               "forward_backward_batch: gradients of an earlier batch are still there; call "
               "optimizer_zero_grad() first. Give "
               "all micro-batches of a step in one batch, so that they share one division.");
-    const auto batch = validated(given, config().vocab_size);
+    const auto batch = checked(given);
     const HeadRequest request{
         batch.options.calculate_entropy.value_or(engine_config_.calculate_entropy),
         batch.options.calculate_sum_pi_squared.value_or(engine_config_.calculate_sum_pi_squared)};
@@ -501,10 +503,13 @@ class Engine {
   void closure_step(const Batch& part, const Pass& pass, const output_type& output) {
     auto recorded = output;
     std::vector<Tensor> leaves;
-    for (auto* values : recorded.parts())
-      if (values->defined()) leaves.push_back(*values = make_leaf(*values));
     const auto total = [&] {
       GradGuard grad;
+      for (auto* values : recorded.parts())
+        if (values->defined()) {
+          leaves.push_back(make_leaf(*values));
+          *values = leaves.back().clone();  // the closure may write on it
+        }
       return loss_of((*pass.closure)(loss_input_type(recorded, part)), pass);
     }();
     if (!pass.training) return;
@@ -522,22 +527,24 @@ class Engine {
     auto logits = make_leaf(model_->head_logits(workspace_));
     GradGuard grad;
     auto output = Model::output_of_logits(logits, part, pass.request);
-    if (!pass.closure && !pass.token_weights) return output;
+    auto result = output;
+    for (auto* values : result.parts())
+      if (values->defined()) *values = values->detach().clone();  // the closure may write on its own
     Tensor total;
     if (pass.token_weights) {
       const auto weights = (*pass.token_weights)(part);
       total = weights.weight.to(precision::main_dtype).mul(output.log_probs).sum().neg();
       add_metric(pass.result.metrics, weighted_sum(weights, output.log_probs));
-    } else {
+    } else if (pass.closure) {
       loss_input_type input(output, part);
       input.logits = logits;
       total = loss_of((*pass.closure)(input), pass);
     }
-    if (!pass.training) return output;
+    if (!pass.training) return result;
     const auto d_logits = gradients(total, {logits}).front().mul(pass.backward_scale);
     NoGradGuard no_grad;
     model_->head_logits_backward(workspace_, d_logits);
-    return output;
+    return result;
   }
 
   /// Adds the closure's terms to the result's metrics; the sum that enters the gradient.

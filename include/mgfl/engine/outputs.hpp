@@ -61,8 +61,8 @@ enum class MetricAggregation {
 /// over micro-batches and data-parallel ranks.
 struct LossTerm {
   std::string name;
-  Tensor sum;  // scalar
-  double count = 0;
+  Tensor sum;           // scalar
+  double count = 0;     // 0 in every micro-batch: nothing counts, and the step is skipped
   bool is_loss = true;  // enters the gradient (mean or sum); false: reported only
   MetricAggregation aggregation = MetricAggregation::mean;
 };

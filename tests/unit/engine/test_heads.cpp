@@ -243,3 +243,28 @@ TEST_CASE("what a closure leaves out gets no gradient, and results carry no grap
   CHECK(result.entropy.equal(plain.entropy));
   CHECK_FALSE(result.log_probs.requires_grad());
 }
+
+TEST_CASE("a closure may write on its outputs: the result keeps the model's, the gradient is right") {
+  const test::Fixture fixture("qwen3");
+  for (const bool fused : {true, false}) {
+    CAPTURE(fused);
+    EngineConfig config;
+    config.use_fused_kernels = fused;
+    auto engine = test::language_model<optimizer::Fp64>(fixture.folder, config);
+    engine.initialize();
+    const auto batch = fixture.batch();
+    const auto loss_of = [](const LossInput& input, Tensor values) -> LossTerms {
+      return {{"loss", values.mul(input.batch.loss_mask).sum(), ordered_sum(input.batch.loss_mask)}};
+    };
+    const auto expected = engine.forward_backward_batch(
+        batch, [&](const LossInput& input) { return loss_of(input, input.log_probs.mul(2.0)); });
+    const auto grads = engine.optimizer().main_grads().clone();
+    engine.optimizer_zero_grad();
+    const auto result = engine.forward_backward_batch(batch, [&](const LossInput& input) {
+      auto values = input.log_probs;
+      return loss_of(input, values.mul_(2.0));
+    });
+    CHECK(test::max_difference(result.log_probs, expected.log_probs) == 0.0);
+    CHECK(test::max_difference(engine.optimizer().main_grads(), grads) < 1e-15);
+  }
+}

@@ -288,3 +288,16 @@ TEST_CASE("save and load: the head comes back bit for bit, from checkpoints and 
   CHECK_THROWS_WITH_AS(of_fixture.initialize(), doctest::Contains("is a value model, no language model"),
                        UserError);
 }
+
+TEST_CASE("a critic's batch without mask and labels counts every position, the last of a sequence too") {
+  const Fixture fixture("qwen3_value");
+  auto engine = test::value_model<optimizer::Fp64>(fixture.folder, {});
+  engine.initialize();
+  auto batch = batch_of(std::vector<std::vector<std::int64_t>>{{5, 6, 7}, {8, 9}});
+  batch.token_fields.set("returns", test::doubles({0, 1, 2, 3, 4}));
+  const auto result = engine.forward_backward_batch(batch, plain);
+  CHECK(result.metrics.at(0).count == 5);
+  double expected = 0;
+  for (int t = 0; t < 5; ++t) expected += 0.5 * std::pow(test::numbers(result.values)[t] - t, 2) / 5;
+  CHECK(result.loss() == doctest::Approx(expected).epsilon(1e-13));
+}
