@@ -28,7 +28,7 @@ int generate(const GenerateOptions& options, Rank<C>& rank) {
                                    constant_schedule(0), rank.context());
   initialize(engine, rank);
 
-  const auto prompts = validated(read_token_file(options.input, "").batch, engine.config().vocab_size);
+  const auto prompts = read_token_file(options.input, "", engine.config().vocab_size).packed.batch;
   const auto sequences = prompts.num_sequences();
   const auto [first, last] = share_of(sequences, rank.world);
   const auto share = sequences_of(prompts, first, last);

@@ -41,8 +41,6 @@ constexpr Missing not_in_this_version[] = {
     {"microbatch-group-size-per-virtual-pipeline-stage", "this version has no pipeline stages"},
     {"cp-comm-type", "this version has no context parallelism, so leave it at p2p"},
     {"make-vocab-size-divisible-by", "this version keeps the model's own vocabulary size, so keep it at 1"},
-    {"value-head", "this version trains and scores language-model heads only"},
-    {"value-clip", "this version trains and scores language-model heads only"},
     {"record-routes", "this version runs dense models only, which have no routes"},
     {"replay-routes", "this version runs dense models only, which have no routes"},
     {"optimizer", "this version has adam only"},
@@ -141,18 +139,25 @@ void add_files(Table& t, std::string& input, std::string& output, const char* in
 }
 
 Table table(ScoreOptions& o) {
-  Table t("score", "Log-probabilities, entropy, loss and, on demand, logits and gradients of given tokens.");
+  Table t(
+      "score",
+      "Log-probabilities, entropy, loss and, on demand, logits and gradients of given tokens; or a critic's "
+      "values.");
   add_model(t, o.model);
   add_files(t, o.input, o.output,
-            "input_ids, packed with cu_seqlens or with attention_mask; labels, loss_mask, position_ids",
+            "input_ids, packed with cu_seqlens or with attention_mask; labels, loss_mask, position_ids; for "
+            "--value-head returns, old_values",
             "gets log_probs, entropy, token_loss, mean_loss, num_tokens, in the order of the input");
   t.text("prefix", o.prefix, "TEXT", "what the names in --input begin with (default: nothing)");
   t.group("Scoring");
   t.toggle("logits", o.logits, "write logits too");
   t.toggle("grads", o.grads, "write grad.NAME of mean_loss for every weight, and grad_norm");
   t.real("temperature", o.temperature, "T", "divides the logits before the softmax", positive);
-  t.toggle("value-head", o.value_head, "score with the value head: values in place of log_probs");
-  t.real("value-clip", o.value_clip, "C", "clip the value loss around old_values", positive);
+  t.toggle("value-head", o.value_head,
+           "of a critic: writes values; where --input has returns, mean_loss is 0.5 (value - return)^2");
+  t.real("value-clip", o.value_clip, "C",
+         "that loss with values clipped to old_values +- C, where it is larger", positive);
+  t.dependent = {{"value-clip", "value-head"}};
   t.toggle("record-routes", o.record_routes, "write the experts that each token took");
   t.text("replay-routes", o.replay_routes, "NAME", "use the experts recorded in this tensor of --input");
   t.exclusive.push_back({"record-routes", "replay-routes"});
@@ -230,7 +235,8 @@ Table table(TrainOptions& o) {
          not_negative);
   t.toggle("use-distributed-optimizer", o.use_distributed_optimizer,
            "split the optimizer state over data-parallel ranks");
-  t.toggle("value-head", o.value_head, "train the value head");
+  t.toggle("value-head", o.value_head,
+           "train a critic on the returns in --data, to the mean of 0.5 (value - return)^2");
   t.group("Loss scale (--fp16)");
   t.real("loss-scale", o.loss_scale, "SCALE", "a constant one (default: dynamic)", positive);
   t.real("initial-loss-scale", o.initial_loss_scale, "SCALE", "dynamic: the first one", positive);
@@ -535,6 +541,13 @@ void check_values(const TrainOptions& options) {
   optimizer::Optimizer no_groups;
   scheduler::OptimizerParamScheduler(no_groups, scheduler_config(options, 1));
   optimizer::DynamicGradScaler(scaler_config(options));
+}
+
+void check_values(const ScoreOptions& options) {
+  check_user(!options.value_head || !options.logits,
+             "--logits and --value-head exclude each other: a value head has no logits.");
+  check_user(!options.value_head || options.temperature == 1.0,
+             "--temperature and --value-head exclude each other: a value head has no logits to divide.");
 }
 
 template <class Other>

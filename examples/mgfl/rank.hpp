@@ -6,6 +6,8 @@
 #include <type_traits>
 
 #include "examples/mgfl/options.hpp"
+#include "mgfl/base/error.hpp"
+#include "mgfl/base/log.hpp"
 #include "mgfl/override/table.hpp"
 #include "mgfl/parallel/share.hpp"
 #include "policies/checkpoint/checkpoint.hpp"
@@ -28,7 +30,11 @@ struct Rank {
   bool is_first() const { return world.rank() == 0; }
 };
 
-/// Calls `command` with the precision that the user chose, as a type: the one choice made at start.
+/// Whether the engine has a value head, else a language model's.
+template <class E>
+inline constexpr bool has_value_head = E::model_type::head_kind == model::Head::value;
+
+/// Calls `command` with the precision that the user chose, as a type.
 template <class Command>
 int with_precision(const PrecisionOptions& options, Command&& command) {
   switch (options.kind()) {
@@ -44,11 +50,28 @@ int with_precision(const PrecisionOptions& options, Command&& command) {
   return command(std::type_identity<optimizer::Fp32>());
 }
 
-/// Builds the engine; the first rank says which overrides its steps will use.
+/// Calls `command` with the type of the engine that the user chose: the one choice made at start.
+template <class C, class Command>
+int with_engine(const PrecisionOptions& precision, bool value_head, Command&& command) {
+  return with_precision(precision, [&](auto p) {
+    using P = typename decltype(p)::type;
+    return value_head ? command(std::type_identity<ValueModelEngine<C, P>>())
+                      : command(std::type_identity<LanguageModelEngine<C, P>>());
+  });
+}
+
+/// Builds the engine; the first rank says which overrides its steps will use, and whether the value head is a
+/// new one.
 template <class E, class C>
 void initialize(E& engine, const Rank<C>& rank) {
   engine.initialize();
   if (rank.is_first()) std::fprintf(stderr, "%s\n", override_summary().c_str());
+  if constexpr (has_value_head<E>) {
+    const auto& bridge = engine.bridge();
+    if (bridge.has_weights() && !bridge.to_megatron_provider().params_to_initialize().empty())
+      log_warning(rank.world.rank(), concat(bridge.hf_config().file.parent_path().string(),
+                                            " has no value head; it gets a new one, random by --seed."));
+  }
 }
 
 /// Model source of the flags. A checkpoint of ours is a Hugging Face folder as well; the newest complete one

@@ -1,9 +1,10 @@
-// `mgfl score`: log-probabilities, entropies, losses and gradients of given tokens.
+// `mgfl score`: log-probabilities and entropies of given tokens, or their values; losses and gradients.
 #include "examples/mgfl/commands.hpp"
 #include "examples/mgfl/token_file.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/bridge/hf_tensors.hpp"
 #include "policies/checkpoint/safetensors.hpp"
+#include "policies/rl/losses.hpp"
 
 namespace mgfl::program {
 
@@ -25,25 +26,57 @@ class Results {
   std::vector<std::pair<std::string, Tensor>> tensors_;
 };
 
-template <class P, class C>
+/// The file's tokens, with what a value head's loss needs. UserError where a flag needs a tensor that is not
+/// there.
+template <class E>
+TokenFile read_input(const ScoreOptions& options, std::int64_t vocab_size) {
+  if constexpr (has_value_head<E>) {
+    auto file = read_value_file(options.input, options.prefix, vocab_size);
+    const auto need = [&](bool needed, const char* flag, const char* field, const char* name) {
+      check_user(!needed || file.packed.batch.token_fields.find(field).defined(), options.input,
+                 ": there is no tensor '", file.prefix, name, "', which ", flag, " needs with --value-head.");
+    };
+    need(options.grads, "--grads", "returns", "returns");
+    need(options.value_clip.has_value(), "--value-clip", "returns", "returns");
+    need(options.value_clip.has_value(), "--value-clip", "values", "old_values");
+    return file;
+  } else {
+    auto file = read_token_file(options.input, options.prefix, vocab_size);
+    if (options.temperature != 1.0)
+      file.packed.batch.temperature = zeros({1}, at::kDouble).fill_(options.temperature);
+    return file;
+  }
+}
+
+/// Outputs and loss of this rank's share; outputs alone where a value head has no returns to learn.
+template <class E>
+auto run_share(E& engine, const ScoreOptions& options, const Batch& share) {
+  if constexpr (!has_value_head<E>) {
+    return engine.forward_backward_batch(share, SftLoss{}, !options.grads);
+  } else {
+    if (!share.token_fields.find("returns").defined()) return engine.infer_batch(share);
+    rl::ValueLoss loss;
+    loss.config.cliprange_value = options.value_clip;
+    return engine.forward_backward_batch(share, loss, !options.grads);
+  }
+}
+
+template <class E, class C>
 int score(const ScoreOptions& options, Rank<C>& rank) {
+  constexpr auto dtype = E::precision::main_dtype;
   auto config = engine_config(options.batch);
   config.forward_only = !options.grads;
-  config.calculate_entropy = true;
-  LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {},
-                                   constant_schedule(0), rank.context());
+  config.calculate_entropy = !has_value_head<E>;
+  E engine(model_config(options.model, options.seed, rank.world.rank()), config, {}, constant_schedule(0),
+           rank.context());
   initialize(engine, rank);
 
-  auto file = read_token_file(options.input, options.prefix);
-  auto& batch = file.batch;
-  if (options.temperature != 1.0)
-    batch.temperature = zeros({batch.num_tokens()}, at::kDouble).fill_(options.temperature);
-  batch = validated(batch, engine.config().vocab_size);
-
+  const auto file = read_input<E>(options, engine.config().vocab_size);
+  const auto& batch = file.packed.batch;
   const auto [first, last] = share_of(batch.num_sequences(), rank.world);
   const auto share = sequences_of(batch, first, last);
-  const std::int64_t offset = batch.cu_seqlens.const_data_ptr<std::int32_t>()[first];
-  const auto result = engine.forward_backward_batch(share, SftLoss{}, !options.grads);
+  const std::int64_t offset = batch.cu_seqlens.template const_data_ptr<std::int32_t>()[first];
+  const auto result = run_share(engine, options, share);
 
   // Every rank fills its own tokens in; the sum over ranks is the whole.
   const auto whole = [&](const Tensor& values) {
@@ -54,15 +87,23 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
     rank.world.all_reduce(all, ReduceOp::sum);
     return file.in_file_shape(all);
   };
-  Results results(P::main_dtype);
-  const auto log_probs = whole(result.log_probs);
-  results.real("log_probs", log_probs);
-  results.real("entropy", whole(result.entropy));
-  results.real("token_loss", log_probs.neg());
-  results.number("mean_loss", result.loss());
-  results.integer("num_tokens",
-                  static_cast<std::int64_t>(result.metrics.empty() ? 0 : result.metrics[0].count));
-  if (options.logits) results.real("logits", whole(engine.logits(share).to(P::main_dtype)));
+  Results results(dtype);
+  bool has_loss = true;
+  if constexpr (has_value_head<E>) {
+    results.real("values", whole(result.values.mul(share.labels.ne(ignore_index))));
+    has_loss = batch.token_fields.find("returns").defined();
+  } else {
+    const auto log_probs = whole(result.log_probs);
+    results.real("log_probs", log_probs);
+    results.real("entropy", whole(result.entropy));
+    results.real("token_loss", log_probs.neg());
+    if (options.logits) results.real("logits", whole(engine.logits(share).to(dtype)));
+  }
+  if (has_loss) {
+    results.number("mean_loss", result.loss());
+    results.integer("num_tokens",
+                    static_cast<std::int64_t>(result.metrics.empty() ? 0 : result.metrics[0].count));
+  }
   if (options.grads) {
     results.number("grad_norm", engine.optimizer().grad_norm());
     for (const auto& param : engine.param_buffer().params)
@@ -79,8 +120,8 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
 
 template <class C>
 int run_score(const ScoreOptions& options, Rank<C>& rank) {
-  return with_precision(options.precision,
-                        [&](auto p) { return score<typename decltype(p)::type>(options, rank); });
+  return with_engine<C>(options.precision, options.value_head,
+                        [&](auto e) { return score<typename decltype(e)::type>(options, rank); });
 }
 
 template int run_score(const ScoreOptions&, Rank<parallel::Self>&);

@@ -9,6 +9,7 @@
 #include "examples/mgfl/training_data.hpp"
 #include "policies/checkpoint/training_checkpoint.hpp"
 #include "policies/data/global_batches.hpp"
+#include "policies/rl/losses.hpp"
 #include "policies/training/dist_signal_handler.hpp"
 
 namespace mgfl::program {
@@ -64,8 +65,20 @@ void check_no_foreign_checkpoints(const std::filesystem::path& save, const std::
              save.string(), ".");
 }
 
+/// What the engine's head is trained to.
+template <class E>
+auto training_loss() {
+  if constexpr (has_value_head<E>) {
+    rl::ValueLoss loss;
+    loss.config.cliprange_value.reset();
+    return loss;
+  } else {
+    return SftLoss{};
+  }
+}
+
 /// One training run on one rank.
-template <class P, class C>
+template <class E, class C>
 class Run {
  public:
   Run(const TrainOptions& options, Rank<C>& rank)
@@ -146,10 +159,10 @@ class Run {
     const auto length = options_.seq_length.value_or(engine_.config().max_position_embeddings);
     const auto seed = static_cast<std::uint64_t>(options_.seed);
     dataset_.emplace(open_data(options_.data, length, seed, !options_.no_shuffle,
-                               options_.train_iters * global_batch_size_));
+                               options_.train_iters * global_batch_size_, has_value_head<E>));
     batches_.emplace(batches_of(*dataset_, false));
     if (options_.eval_data.empty()) return;
-    evaluation_.emplace(open_data(options_.eval_data, length, seed, false, {}));
+    evaluation_.emplace(open_data(options_.eval_data, length, seed, false, {}, has_value_head<E>));
     evaluation_batches_.emplace(batches_of(*evaluation_, true));
   }
 
@@ -157,23 +170,38 @@ class Run {
     data::GlobalBatchesConfig config;
     config.dataset_size = dataset.size();
     config.global_batch_size = global_batch_size_;
-    config.micro_batch_size = options_.batch.max_tokens_per_micro_batch ? 1 : options_.batch.micro_batch_size;
-    config.data_parallel_rank = rank_.world.rank();
-    config.data_parallel_size = rank_.world.size();
+    // Under a cap of tokens the whole batch is read, and dealt by what its sequences cost.
+    if (!options_.batch.max_tokens_per_micro_batch) {
+      config.micro_batch_size = options_.batch.micro_batch_size;
+      config.data_parallel_rank = rank_.world.rank();
+      config.data_parallel_size = rank_.world.size();
+    }
     config.seed = static_cast<std::uint64_t>(options_.seed);
     config.shuffle = !evaluation && !options_.no_shuffle && !dataset.is_ordered();
     config.evaluation = evaluation;
     return config;
   }
 
+  /// This rank's part of the global batch that comes after `consumed_samples`.
+  Batch batch_after(std::int64_t consumed_samples, const data::Dataset& dataset,
+                    data::GlobalBatches& batches) {
+    const auto samples = batches.rank_samples(consumed_samples);
+    const auto batch = read_batch(dataset, samples, engine_.config().vocab_size, options_.seq_length);
+    if (!options_.batch.max_tokens_per_micro_batch || rank_.world.size() == 1) return batch;
+    TokenBudget budget;
+    budget.max_tokens = *options_.batch.max_tokens_per_micro_batch;
+    budget.data_parallel_size = rank_.world.size();
+    budget.linear_cost = static_cast<double>(6 * engine_.config().hidden_size);
+    return sequences_of_rank(batch, budget, rank_.world.rank());
+  }
+
   StepMetrics step() {
     const auto start = Clock::now();
     StepMetrics metrics;
-    const auto samples = batches_->rank_samples(position_.consumed_samples);
-    const auto batch = read_batch(*dataset_, samples, engine_.config().vocab_size, options_.seq_length);
+    const auto batch = batch_after(position_.consumed_samples, *dataset_, *batches_);
     metrics.lr = engine_.optimizer().param_groups[0].lr;
     engine_.optimizer_zero_grad();
-    const auto result = engine_.forward_backward_batch(batch, SftLoss{});
+    const auto result = engine_.forward_backward_batch(batch, training_loss<E>());
     const auto outcome = engine_.optimizer_step();
     position_.consumed_samples += global_batch_size_;
     ++position_.iteration;
@@ -198,9 +226,8 @@ class Run {
     double sum = 0, count = 0;
     const auto batches = std::min(options_.eval_iters, evaluation_batches_->batches_per_epoch());
     for (std::int64_t i = 0; i < batches; ++i) {
-      const auto samples = evaluation_batches_->rank_samples(i * global_batch_size_);
-      const auto batch = read_batch(*evaluation_, samples, engine_.config().vocab_size, options_.seq_length);
-      const auto result = engine_.forward_backward_batch(batch, SftLoss{}, true);
+      const auto batch = batch_after(i * global_batch_size_, *evaluation_, *evaluation_batches_);
+      const auto result = engine_.forward_backward_batch(batch, training_loss<E>(), true);
       sum += result.metrics.front().sum;
       count += result.metrics.front().count;
     }
@@ -226,7 +253,7 @@ class Run {
   Rank<C>& rank_;
   std::int64_t global_batch_size_;
   std::optional<checkpoint::Checkpoint> checkpoint_;  // until it is loaded
-  LanguageModelEngine<C, P> engine_;
+  E engine_;
   TrainingPosition position_;
   std::optional<data::Dataset> dataset_, evaluation_;
   std::optional<data::GlobalBatches> batches_, evaluation_batches_;
@@ -236,8 +263,8 @@ class Run {
 
 template <class C>
 int run_train(const TrainOptions& options, Rank<C>& rank) {
-  return with_precision(options.precision,
-                        [&](auto p) { return Run<typename decltype(p)::type, C>(options, rank)(); });
+  return with_engine<C>(options.precision, options.value_head,
+                        [&](auto e) { return Run<typename decltype(e)::type, C>(options, rank)(); });
 }
 
 template int run_train(const TrainOptions&, Rank<parallel::Self>&);

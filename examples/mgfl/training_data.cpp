@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "examples/mgfl/value_data.hpp"
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/tensor_of.hpp"
@@ -19,7 +20,7 @@ std::vector<T> values_of(const Tensor& tensor, at::ScalarType dtype) {
   return {begin, begin + flat.numel()};
 }
 
-data::SafetensorsDataset open_safetensors(const std::string& path) {
+data::SafetensorsDataset open_safetensors(const std::string& path, bool with_returns) {
   const checkpoint::SafetensorsFile file(path);
   check_user(file.has("input_ids"), path, ": there is no tensor 'input_ids'; it holds ",
              some_of(file.names()), ".");
@@ -34,18 +35,31 @@ data::SafetensorsDataset open_safetensors(const std::string& path) {
                "' has dtype ", c10::toString(file.dtype(name)), "; it must be an integer type.");
     return file.tensor(name);
   };
-  const auto labels = optional("labels", true), mask = optional("loss_mask", false);
+  check_user(!with_returns || file.has("returns"), path,
+             ": there is no tensor 'returns', which --value-head ", "learns; it holds ",
+             some_of(file.names()), ".");
+  const auto labels = optional("labels", true), mask = optional("loss_mask", false),
+             returns = with_returns ? optional("returns", false) : Tensor();
   return data::SafetensorsDataset(
       path, shape[0], shape[1], values_of<std::int64_t>(optional("input_ids", true), at::kLong),
       labels.defined() ? values_of<std::int64_t>(labels, at::kLong) : std::vector<std::int64_t>{},
-      mask.defined() ? values_of<float>(mask, at::kFloat) : std::vector<float>{});
+      mask.defined() ? values_of<float>(mask, at::kFloat) : std::vector<float>{},
+      returns.defined() ? values_of<float>(returns, at::kFloat) : std::vector<float>{});
 }
 
 }  // namespace
 
 data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t sequence_length,
-                        std::uint64_t seed, bool shuffle, std::optional<std::int64_t> num_samples) {
-  if (arguments.size() == 1 && arguments[0].ends_with(".safetensors")) return open_safetensors(arguments[0]);
+                        std::uint64_t seed, bool shuffle, std::optional<std::int64_t> num_samples,
+                        bool with_returns) {
+  const auto is_one = [&](const char* ending) {
+    return arguments.size() == 1 && arguments[0].ends_with(ending);
+  };
+  if (is_one(".safetensors")) return open_safetensors(arguments[0], with_returns);
+  check_user(!with_returns || is_one(".jsonl"), "the data \"", join(arguments, " "),
+             "\" have no returns, which --value-head learns; give one .safetensors or .jsonl file with "
+             "returns.");
+  if (with_returns) return data::JsonlDataset(arguments[0], true);
   data::GptDatasetConfig config;
   config.sequence_length = sequence_length;
   config.random_seed = static_cast<std::int64_t>(seed & 0xffffffff);
@@ -62,13 +76,27 @@ Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> sam
     check_user(read[i].length() <= *longest, dataset.name(), ": sample ", samples[i], " has ",
                read[i].length(), " tokens, more than --seq-length ", *longest,
                "; shorten it, or raise --seq-length.");
+  for (std::size_t i = 0; i < read.size(); ++i)
+    if (!read[i].returns.empty())
+      check_value_data(concat(dataset.name(), ": sample ", samples[i]), "returns", read[i].returns,
+                       read[i].loss_mask);
   const auto packed = data::pack(read);
   Batch batch;
   batch.input_ids = tensor_of(packed.input_ids);
   batch.labels = tensor_of(packed.labels);
   batch.loss_mask = tensor_of(packed.loss_mask);
   batch.cu_seqlens = tensor_of(packed.cu_seqlens);
+  if (!packed.returns.empty()) batch.token_fields.set("returns", tensor_of(packed.returns));
   return batch;
+}
+
+Batch sequences_of_rank(const Batch& global_batch, const TokenBudget& budget, std::int64_t rank) {
+  const auto ranks = partition_by_token_budget(sequence_lengths(global_batch), budget);
+  std::vector<std::int64_t> mine;
+  for (const auto& micro_batch : ranks[static_cast<std::size_t>(rank)])
+    mine.insert(mine.end(), micro_batch.begin(), micro_batch.end());
+  std::sort(mine.begin(), mine.end());
+  return select_sequences(global_batch, mine).batch;
 }
 
 }  // namespace mgfl::program

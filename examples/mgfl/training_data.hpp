@@ -8,19 +8,27 @@
 #include <vector>
 
 #include "mgfl/engine/batch.hpp"
+#include "mgfl/engine/token_budget.hpp"
 #include "policies/data/dataset.hpp"
 
 namespace mgfl::program {
 
 /// `arguments`: one .safetensors or .jsonl file, or prefixes of .bin/.idx with or without weights.
-/// `sequence_length` and `num_samples` concern .bin/.idx alone. UserError with the file's name for whatever
-/// cannot be used.
+/// `sequence_length` and `num_samples` concern .bin/.idx alone; `with_returns`: for a value head, which needs
+/// another form. UserError with the file's name for whatever cannot be used.
 data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t sequence_length,
-                        std::uint64_t seed, bool shuffle, std::optional<std::int64_t> num_samples);
+                        std::uint64_t seed, bool shuffle, std::optional<std::int64_t> num_samples,
+                        bool with_returns);
 
-/// The given samples (data::padding_sample: one without anything to learn), packed. UserError naming file,
-/// sample and position for a token id outside the vocabulary.
+/// The given samples (data::padding_sample: one without anything to learn), packed; their returns are the
+/// token field of that name. UserError naming file, sample and position for a token id outside the
+/// vocabulary.
 Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples, std::int64_t vocab_size,
                  std::optional<std::int64_t> longest);
+
+/// The sequences of a global batch that a data-parallel rank takes, in order: dealt by the cost of attention,
+/// so that ranks finish together. Every rank calls it with the whole batch. UserError where a sequence is
+/// longer than the cap.
+Batch sequences_of_rank(const Batch& global_batch, const TokenBudget& budget, std::int64_t rank);
 
 }  // namespace mgfl::program

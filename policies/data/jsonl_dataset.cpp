@@ -56,21 +56,21 @@ std::vector<std::int64_t> whole_numbers(const Json& list, std::string_view key, 
   return numbers;
 }
 
-std::vector<float> mask_values(const Json& list) {
-  check_user(list.is_array(), "has no list under \"loss_mask\"");
+std::vector<float> real_numbers(const Json& list, std::string_view key, float lowest, std::string_view what) {
+  check_user(list.is_array(), "has no list under \"", key, "\"");
   std::vector<float> values;
   values.reserve(list.size());
   for (const Json& value : list) {
-    check_user(value.is_number() && std::isfinite(value.get<float>()) && value.get<float>() >= 0, "has ",
+    check_user(value.is_number() && std::isfinite(value.get<float>()) && value.get<float>() >= lowest, "has ",
                value.dump(-1, ' ', false, Json::error_handler_t::replace), " at position ", values.size(),
-               " of \"loss_mask\", where a number of 0 or more is due");
+               " of \"", key, "\", where a ", what, " is due");
     values.push_back(value.get<float>());
   }
   return values;
 }
 
 // Reads one line; errors are the rest of a sentence that begins with the file and the line.
-Sample parse(std::string_view text) {
+Sample parse(std::string_view text, bool with_returns) {
   Json line;
   std::set<std::string> keys;
   std::string repeated;
@@ -93,7 +93,7 @@ Sample parse(std::string_view text) {
   auto ids = whole_numbers(line["input_ids"], "input_ids", false);
   check_user(!ids.empty(), "has no token in \"input_ids\"; leave the line out");
   std::vector<std::int64_t> labels;
-  std::vector<float> mask;
+  std::vector<float> mask, returns;
   const auto check_length = [&](std::string_view key, std::size_t length) {
     check_user(length == ids.size(), "has ", ids.size(), " input_ids, but ", length, " ", key,
                "; they must be equally long");
@@ -103,10 +103,15 @@ Sample parse(std::string_view text) {
     check_length("labels", labels.size());
   }
   if (line.contains("loss_mask")) {
-    mask = mask_values(line["loss_mask"]);
+    mask = real_numbers(line["loss_mask"], "loss_mask", 0, "number of 0 or more");
     check_length("values of loss_mask", mask.size());
   }
-  return make_sample(std::move(ids), std::move(labels), std::move(mask));
+  if (with_returns) {
+    check_user(line.contains("returns"), "has no \"returns\", which a value head learns");
+    returns = real_numbers(line["returns"], "returns", std::numeric_limits<float>::lowest(), "number");
+    check_length("returns", returns.size());
+  }
+  return make_sample(std::move(ids), std::move(labels), std::move(mask), std::move(returns));
 }
 
 }  // namespace
@@ -117,7 +122,7 @@ struct JsonlDataset::File {
     std::int64_t number;     // from 1
   };
 
-  explicit File(const std::string& name) : path(name), mapped(name) {
+  File(const std::string& name, bool with_returns) : path(name), mapped(name), with_returns(with_returns) {
     const std::string_view text = all();
     std::int64_t number = 0;
     for (std::size_t begin = 0; begin < text.size();) {
@@ -138,7 +143,7 @@ struct JsonlDataset::File {
 
   Sample read(const Line& line) const {
     try {
-      return parse(all().substr(line.begin, line.end - line.begin));
+      return parse(all().substr(line.begin, line.end - line.begin), with_returns);
     } catch (const UserError& error) {
       const std::string_view what = error.what();
       throw UserError(concat(path, ", line ", line.number, ", ", what,
@@ -148,10 +153,12 @@ struct JsonlDataset::File {
 
   std::string path;
   MappedFile mapped;
+  bool with_returns;
   std::vector<Line> lines;
 };
 
-JsonlDataset::JsonlDataset(const std::string& path) : file_(std::make_shared<const File>(path)) {}
+JsonlDataset::JsonlDataset(const std::string& path, bool with_returns)
+    : file_(std::make_shared<const File>(path, with_returns)) {}
 
 std::int64_t JsonlDataset::size() const { return static_cast<std::int64_t>(file_->lines.size()); }
 const std::string& JsonlDataset::name() const { return file_->path; }

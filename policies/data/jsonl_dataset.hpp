@@ -1,5 +1,5 @@
-/// A .jsonl file of token ids: one sample a line, {"input_ids": [...], "labels"?: [...], "loss_mask"?:
-/// [...]}.
+/// A .jsonl file of token ids: one sample a line, {"input_ids": [...], "labels"?: [...], "loss_mask"?: [...],
+/// "returns"?: [...]}.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace mgfl::data {
 class JsonlDataset {
  public:
   /// UserError, with file and line, at the first line that is not a sample; also for a file without samples.
-  explicit JsonlDataset(const std::string& path);
+  /// `with_returns`: each line must have returns, which are not read otherwise.
+  explicit JsonlDataset(const std::string& path, bool with_returns = false);
 
   std::int64_t size() const;
   Sample sample(std::int64_t number) const;

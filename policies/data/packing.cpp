@@ -19,6 +19,7 @@ PackedBatch pack(std::span<const Sample> samples) {
     append(batch.input_ids, s.input_ids);
     append(batch.labels, s.labels);
     append(batch.loss_mask, s.loss_mask);
+    append(batch.returns, s.returns);
     for (std::size_t d = 1; d < s.cu_seqlens.size(); ++d) batch.cu_seqlens.push_back(shift + s.cu_seqlens[d]);
   }
   return batch;

@@ -10,7 +10,7 @@ namespace mgfl::data {
 
 SafetensorsDataset::SafetensorsDataset(std::string file, std::int64_t num_samples, std::int64_t length,
                                        std::vector<std::int64_t> input_ids, std::vector<std::int64_t> labels,
-                                       std::vector<float> loss_mask) {
+                                       std::vector<float> loss_mask, std::vector<float> returns) {
   check_user(num_samples > 0 && length > 0 && length <= std::numeric_limits<std::int32_t>::max(),
              "input_ids of ", file, " have the shape [", num_samples, ", ", length,
              "], but [samples, length] with at least one of each is due.");
@@ -23,12 +23,14 @@ SafetensorsDataset::SafetensorsDataset(std::string file, std::int64_t num_sample
   check_size("input_ids", input_ids.size());
   if (!labels.empty()) check_size("labels", labels.size());
   if (!loss_mask.empty()) check_size("loss_mask", loss_mask.size());
+  if (!returns.empty()) check_size("returns", returns.size());
   for (std::size_t i = 0; i < loss_mask.size(); ++i)
     check_user(std::isfinite(loss_mask[i]) && loss_mask[i] >= 0, "loss_mask of ", file, " has ", loss_mask[i],
                " in sample ", i / static_cast<std::size_t>(length), " at position ",
                i % static_cast<std::size_t>(length), ", where a number of 0 or more is due.");
-  tensors_ = std::make_shared<const Tensors>(Tensors{
-      std::move(file), num_samples, length, std::move(input_ids), std::move(labels), std::move(loss_mask)});
+  tensors_ =
+      std::make_shared<const Tensors>(Tensors{std::move(file), num_samples, length, std::move(input_ids),
+                                              std::move(labels), std::move(loss_mask), std::move(returns)});
 }
 
 Sample SafetensorsDataset::sample(std::int64_t number) const {
@@ -40,7 +42,8 @@ Sample SafetensorsDataset::sample(std::int64_t number) const {
     if (!tensor.empty()) values.assign(tensor.begin() + from, tensor.begin() + from + tensors_->length);
     return values;
   };
-  return make_sample(row(tensors_->input_ids), row(tensors_->labels), row(tensors_->loss_mask));
+  return make_sample(row(tensors_->input_ids), row(tensors_->labels), row(tensors_->loss_mask),
+                     row(tensors_->returns));
 }
 
 }  // namespace mgfl::data

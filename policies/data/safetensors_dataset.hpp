@@ -1,4 +1,4 @@
-/// Samples of equal length from three tensors [samples, length], as a .safetensors file holds them.
+/// Samples of equal length from tensors [samples, length], as a .safetensors file holds them.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace mgfl::data {
 /// tensors.
 class SafetensorsDataset {
  public:
-  /// `labels` and `loss_mask` may be empty: see make_sample. UserError, naming the file, where sizes or
-  /// labels are wrong.
+  /// `labels`, `loss_mask` and `returns` may be empty: see make_sample. UserError, naming the file, where
+  /// sizes or labels are wrong.
   SafetensorsDataset(std::string file, std::int64_t num_samples, std::int64_t length,
                      std::vector<std::int64_t> input_ids, std::vector<std::int64_t> labels = {},
-                     std::vector<float> loss_mask = {});
+                     std::vector<float> loss_mask = {}, std::vector<float> returns = {});
 
   std::int64_t size() const { return tensors_->num_samples; }
   Sample sample(std::int64_t number) const;
@@ -29,7 +29,7 @@ class SafetensorsDataset {
     std::string file;
     std::int64_t num_samples, length;
     std::vector<std::int64_t> input_ids, labels;
-    std::vector<float> loss_mask;
+    std::vector<float> loss_mask, returns;
   };
   std::shared_ptr<const Tensors> tensors_;
 };

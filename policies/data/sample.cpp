@@ -8,12 +8,14 @@
 namespace mgfl::data {
 
 Sample make_sample(std::vector<std::int64_t> input_ids, std::vector<std::int64_t> labels,
-                   std::vector<float> loss_mask) {
+                   std::vector<float> loss_mask, std::vector<float> returns) {
   const std::size_t length = input_ids.size();
   check_user(length > 0, "A sample without tokens cannot be trained on; leave it out.");
   check_user(length <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()), "A sample has ",
              length, " tokens, but at most 2147483647 fit; cut it into shorter ones.");
-  if (labels.empty()) {
+  if (labels.empty() && !returns.empty()) {
+    labels = input_ids;  // stand for labels that are not ignored
+  } else if (labels.empty()) {
     labels.assign(input_ids.begin() + 1, input_ids.end());
     labels.push_back(ignored_label);
   }
@@ -22,10 +24,15 @@ Sample make_sample(std::vector<std::int64_t> input_ids, std::vector<std::int64_t
              " labels; they must be equally long.");
   check_user(loss_mask.size() == length, "A sample has ", length, " input_ids but ", loss_mask.size(),
              " values of loss_mask; they must be equally long.");
+  check_user(returns.empty() || returns.size() == length, "A sample has ", length, " input_ids but ",
+             returns.size(), " returns; they must be equally long.");
   for (std::size_t t = 0; t < length; ++t)
     if (labels[t] == ignored_label) loss_mask[t] = 0.0f;
-  return {
-      std::move(input_ids), std::move(labels), std::move(loss_mask), {0, static_cast<std::int32_t>(length)}};
+  return {std::move(input_ids),
+          std::move(labels),
+          std::move(loss_mask),
+          {0, static_cast<std::int32_t>(length)},
+          std::move(returns)};
 }
 
 Sample masked(Sample sample) {
