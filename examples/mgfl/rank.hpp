@@ -61,16 +61,21 @@ int with_engine(const PrecisionOptions& precision, bool value_head, Command&& co
 }
 
 /// Builds the engine; the first rank says which overrides its steps will use, and whether the value head is a
-/// new one.
+/// new one. UserError where it is and a run `goes_on` from the folder: optimizer state for the head is
+/// missing.
 template <class E, class C>
-void initialize(E& engine, const Rank<C>& rank) {
+void initialize(E& engine, const Rank<C>& rank, bool goes_on = false) {
   engine.initialize();
   if (rank.is_first()) std::fprintf(stderr, "%s\n", override_summary().c_str());
   if constexpr (has_value_head<E>) {
     const auto& bridge = engine.bridge();
-    if (bridge.has_weights() && !bridge.to_megatron_provider().params_to_initialize().empty())
-      log_warning(rank.world.rank(), concat(bridge.hf_config().file.parent_path().string(),
-                                            " has no value head; it gets a new one, random by --seed."));
+    if (!bridge.has_weights() || bridge.to_megatron_provider().params_to_initialize().empty()) return;
+    const auto folder = bridge.hf_config().file.parent_path().string();
+    check_user(!goes_on, folder,
+               " is a language model's checkpoint, from which no critic's training can go on; ",
+               "start one from its weights with --load-hf ", folder, ".");
+    log_warning(rank.world.rank(),
+                concat(folder, " has no value head; it gets a new one, random by --seed."));
   }
 }
 

@@ -93,7 +93,7 @@ class Run {
 
   int operator()() {
     check_places();
-    initialize(engine_, rank_);
+    initialize(engine_, rank_, checkpoint_.has_value());
     if (checkpoint_) {
       if (!checkpoint_->note().empty()) log_warning(rank_.world.rank(), checkpoint_->note());
       position_ = checkpoint::TrainingCheckpoint::load(engine_, *checkpoint_);

@@ -90,13 +90,4 @@ Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> sam
   return batch;
 }
 
-Batch sequences_of_rank(const Batch& global_batch, const TokenBudget& budget, std::int64_t rank) {
-  const auto ranks = partition_by_token_budget(sequence_lengths(global_batch), budget);
-  std::vector<std::int64_t> mine;
-  for (const auto& micro_batch : ranks[static_cast<std::size_t>(rank)])
-    mine.insert(mine.end(), micro_batch.begin(), micro_batch.end());
-  std::sort(mine.begin(), mine.end());
-  return select_sequences(global_batch, mine).batch;
-}
-
 }  // namespace mgfl::program

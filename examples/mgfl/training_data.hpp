@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "mgfl/engine/batch.hpp"
-#include "mgfl/engine/token_budget.hpp"
 #include "policies/data/dataset.hpp"
 
 namespace mgfl::program {
@@ -25,10 +24,5 @@ data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t 
 /// vocabulary.
 Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples, std::int64_t vocab_size,
                  std::optional<std::int64_t> longest);
-
-/// The sequences of a global batch that a data-parallel rank takes, in order: dealt by the cost of attention,
-/// so that ranks finish together. Every rank calls it with the whole batch. UserError where a sequence is
-/// longer than the cap.
-Batch sequences_of_rank(const Batch& global_batch, const TokenBudget& budget, std::int64_t rank);
 
 }  // namespace mgfl::program

@@ -56,14 +56,16 @@ std::vector<std::int64_t> whole_numbers(const Json& list, std::string_view key, 
   return numbers;
 }
 
-std::vector<float> real_numbers(const Json& list, std::string_view key, float lowest, std::string_view what) {
+std::vector<float> real_numbers(const Json& list, std::string_view key, bool may_be_negative) {
   check_user(list.is_array(), "has no list under \"", key, "\"");
   std::vector<float> values;
   values.reserve(list.size());
   for (const Json& value : list) {
-    check_user(value.is_number() && std::isfinite(value.get<float>()) && value.get<float>() >= lowest, "has ",
-               value.dump(-1, ' ', false, Json::error_handler_t::replace), " at position ", values.size(),
-               " of \"", key, "\", where a ", what, " is due");
+    check_user(value.is_number() && std::isfinite(value.get<float>()) &&
+                   (may_be_negative || value.get<float>() >= 0),
+               "has ", value.dump(-1, ' ', false, Json::error_handler_t::replace), " at position ",
+               values.size(), " of \"", key, "\", where a number", may_be_negative ? "" : " of 0 or more",
+               " is due");
     values.push_back(value.get<float>());
   }
   return values;
@@ -103,12 +105,12 @@ Sample parse(std::string_view text, bool with_returns) {
     check_length("labels", labels.size());
   }
   if (line.contains("loss_mask")) {
-    mask = real_numbers(line["loss_mask"], "loss_mask", 0, "number of 0 or more");
+    mask = real_numbers(line["loss_mask"], "loss_mask", false);
     check_length("values of loss_mask", mask.size());
   }
   if (with_returns) {
     check_user(line.contains("returns"), "has no \"returns\", which a value head learns");
-    returns = real_numbers(line["returns"], "returns", std::numeric_limits<float>::lowest(), "number");
+    returns = real_numbers(line["returns"], "returns", true);
     check_length("returns", returns.size());
   }
   return make_sample(std::move(ids), std::move(labels), std::move(mask), std::move(returns));

@@ -55,8 +55,8 @@ def windows(config):
     return [window if layer >= config["max_window_layers"] else None for layer in range(layers)]
 
 
-def logits(config, weights, ids):
-    """[length, vocabulary] for one sequence of token ids."""
+def final_hidden(config, weights, ids):
+    """[length, hidden] that the head sees, for one sequence of token ids."""
     weights = {name: tensor.astype(np.float64) for name, tensor in weights.items()}
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
@@ -103,5 +103,10 @@ def logits(config, weights, ids):
         hidden = hidden + linear(
             gate / (1 + np.exp(-gate)) * linear(x, name + "mlp.up_proj"), name + "mlp.down_proj"
         )
+    return norm(hidden, "model.norm.weight")
+
+
+def logits(config, weights, ids):
+    """[length, vocabulary] for one sequence of token ids."""
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
-    return norm(hidden, "model.norm.weight") @ head.T
+    return final_hidden(config, weights, ids) @ head.astype(np.float64).T

@@ -88,6 +88,30 @@ class Rows(Data):
                     self.near(losses, expected["packed.mean_loss"], 1e-5)
                     self.near([lines[0]["grad_norm"]], [norm], 1e-4 * norm)
 
+    def test_ranks_share_by_cost_under_a_token_cap(self):
+        """Five rows on two ranks: every token once, and loss, norm and weights of one rank, in double."""
+        expected = fixture("qwen3")
+        stream = expected["train.input_ids"].reshape(-1)
+        bounds = np.cumsum([0, 30, 3, 4, 5, 6, 29, 7, 8, 2, 9])
+        data = self.jsonl([{"input_ids": stream[a:b].tolist()} for a, b in zip(bounds[:-1], bounds[1:])])
+        held_out = self.jsonl([{"input_ids": stream[a : a + 9].tolist()} for a in (110, 120, 130)])
+        runs = []
+        for ranks in (1, 2):
+            log, out = self.path("-log"), self.path("-hf")
+            words = ("train", "--load-hf", acceptance.DATA / "qwen3", "--data", data, "--eval-data", held_out)
+            words += ("--fp64", "--lr", 1e-3, "--train-iters", 2, "--global-batch-size", 5, "--no-shuffle")
+            words += ("--max-tokens-per-micro-batch", 30, "--log-dir", log, "--save-hf", out)
+            run(*words, ranks=ranks)
+            runs.append((metrics(log), acceptance.read_model(out)[0]))
+        for one, two in zip(runs[0][0], runs[1][0]):
+            self.assertEqual(two["tokens"], one["tokens"])
+            for name in ("loss", "grad_norm", "eval_loss"):
+                if one.get(name) is not None:
+                    self.near([two[name]], [one[name]], 1e-12, name)
+        self.assertEqual([line["tokens"] for line in runs[0][0][1:]], [48, 55])
+        for name, weight in runs[0][1].items():
+            self.near(runs[1][1][name], weight, 1e-10, name)
+
     def test_chat_with_masked_prompts(self):
         """Labels -100 over the prompts: the mean is over the answers' tokens of all rows together."""
         expected = fixture("llama")

@@ -6,7 +6,6 @@
 #include <unordered_map>
 
 #include "mgfl/base/error.hpp"
-#include "mgfl/engine/token_budget.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/tensor_of.hpp"
 
@@ -209,6 +208,15 @@ MicroBatch select_sequences(const Batch& batch, std::span<const std::int64_t> se
   result.sequence_fields = batch.sequence_fields.transformed(sequences_of);
   result.groups = sequences_of(batch.groups);
   return {std::move(result), std::move(places)};
+}
+
+Batch sequences_of_rank(const Batch& global_batch, const TokenBudget& budget, std::int64_t rank) {
+  const auto ranks = partition_by_token_budget(sequence_lengths(global_batch), budget);
+  std::vector<std::int64_t> mine;
+  for (const auto& micro_batch : ranks[static_cast<std::size_t>(rank)])
+    mine.insert(mine.end(), micro_batch.begin(), micro_batch.end());
+  std::sort(mine.begin(), mine.end());
+  return select_sequences(global_batch, mine).batch;
 }
 
 std::vector<std::int64_t> sequence_lengths(const Batch& batch) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mgfl/engine/fields.hpp"
+#include "mgfl/engine/token_budget.hpp"
 #include "mgfl/tensor/lean.hpp"
 
 namespace mgfl {
@@ -56,6 +57,11 @@ struct MicroBatch {
 
 /// The sequences of these numbers, in this order, copied. `batch` is a validated one.
 MicroBatch select_sequences(const Batch& batch, std::span<const std::int64_t> sequences);
+
+/// The sequences of a global batch that a data-parallel rank takes, in order: dealt by cost, as
+/// partition_by_token_budget does it. Every rank gives the whole batch, a validated one. UserError where a
+/// sequence is longer than the cap.
+Batch sequences_of_rank(const Batch& global_batch, const TokenBudget& budget, std::int64_t rank);
 
 /// The length of each sequence.
 std::vector<std::int64_t> sequence_lengths(const Batch& batch);

@@ -38,6 +38,33 @@ TEST_CASE("jsonl: labels and masks are given or follow from the tokens") {
   CHECK_THROWS_AS(set.sample(3), mgfl::RunError);
 }
 
+TEST_CASE("returns are read on demand, and then all positions count that a label or the mask leaves") {
+  const Scratch scratch;
+  const auto file = scratch.write("data.jsonl", R"({"input_ids": [5, 6, 7], "returns": [0.5, -2, 1e3]}
+  {"input_ids": [1, 2], "labels": [2, -100], "returns": [1, 2]}
+  {"input_ids": [3, 4], "loss_mask": [0, 1], "returns": [1, 2]})");
+  const JsonlDataset set(file, true);
+  CHECK((set.sample(0) == Sample{{5, 6, 7}, {5, 6, 7}, {1, 1, 1}, {0, 3}, {0.5, -2, 1000}}));
+  CHECK((set.sample(1) == Sample{{1, 2}, {2, -100}, {1, 0}, {0, 2}, {1, 2}}));
+  CHECK((set.sample(2) == Sample{{3, 4}, {3, 4}, {0, 1}, {0, 2}, {1, 2}}));
+  CHECK((JsonlDataset(file).sample(0) == Sample{{5, 6, 7}, {6, 7, -100}, {1, 1, 0}, {0, 3}}));
+  CHECK((SafetensorsDataset("f", 2, 2, {1, 2, 3, 4}, {}, {}, {5, 6, 7, 8}).sample(1) ==
+         Sample{{3, 4}, {3, 4}, {1, 1}, {0, 2}, {7, 8}}));
+
+  const auto refused = [&](const std::string& line) {
+    return user_error([&] { JsonlDataset(scratch.write("bad.jsonl", line), true); });
+  };
+  CHECK(has(refused(R"({"input_ids": [1]})"), "bad.jsonl, line 1", "no \"returns\""));
+  CHECK(has(refused(R"({"input_ids": [1], "returns": 1})"), "line 1", "no list", "returns"));
+  CHECK(has(refused(R"({"input_ids": [1], "returns": [1, 2]})"), "1 input_ids", "2 returns"));
+  CHECK(has(refused(R"({"input_ids": [1], "returns": ["1"]})"), "\"1\"", "position 0", "returns"));
+  CHECK(has(refused(R"({"input_ids": [1], "returns": [1e60]})"), "position 0", "returns"));
+  CHECK(has(user_error([] {
+              SafetensorsDataset("f.st", 1, 2, {1, 2}, {}, {}, {1});
+            }),
+            "returns of f.st", "1 values"));
+}
+
 TEST_CASE("jsonl: errors name file and line") {
   const std::string good = "{\"input_ids\": [1, 2]}\n";
   const auto third = [&](const std::string& line) { return refusal(good + "\n" + line + "\n" + good); };

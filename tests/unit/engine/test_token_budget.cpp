@@ -8,7 +8,9 @@
 #include <set>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/engine/batch.hpp"
 #include "mgfl/engine/token_budget.hpp"
+#include "mgfl/tensor/factory.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace mgfl;
@@ -326,6 +328,36 @@ TEST_CASE("the costliest micro-batch of each round goes to the rank that has lea
   const Lengths lengths{60, 50, 40, 30};
   const auto result = partition_by_token_budget(lengths, {.max_tokens = 60, .data_parallel_size = 2});
   CHECK(result == std::vector<MicroBatchIndices>{{{0}, {3}}, {{1}, {2}}});
+}
+
+TEST_CASE("a rank's sequences of a global batch: every one once, in order, by cost and not by count") {
+  // One long sequence costs more than the seven short ones, wherever it stands.
+  const std::vector<std::int32_t> borders{0, 1, 2, 3, 23, 24, 25, 26, 27};
+  Batch batch;
+  batch.input_ids = zeros({27}, at::kLong);
+  batch.token_fields = {{"returns", zeros({27}, at::kFloat)}};
+  batch.cu_seqlens = zeros({9}, at::kInt);
+  for (std::int64_t t = 0; t < 27; ++t) {
+    batch.input_ids.data_ptr<std::int64_t>()[t] = t;
+    batch.token_fields.at("returns").data_ptr<float>()[t] = static_cast<float>(t);
+  }
+  std::copy(borders.begin(), borders.end(), batch.cu_seqlens.data_ptr<std::int32_t>());
+
+  const TokenBudget budget{.max_tokens = 20, .data_parallel_size = 2, .linear_cost = 1};
+  std::vector<std::vector<std::int64_t>> ids;
+  for (std::int64_t rank = 0; rank < 2; ++rank) {
+    const auto mine = sequences_of_rank(batch, budget, rank);
+    const auto* id = mine.input_ids.const_data_ptr<std::int64_t>();
+    ids.emplace_back(id, id + mine.num_tokens());
+    const auto returns = mine.token_fields.at("returns");
+    CHECK(returns.to(at::kLong).equal(mine.input_ids));
+    CHECK(mine.cu_seqlens[mine.num_sequences()].item<std::int32_t>() == mine.num_tokens());
+  }
+  std::sort(ids.begin(), ids.end());
+  std::vector<std::int64_t> long_one(20);
+  std::iota(long_one.begin(), long_one.end(), 3);
+  CHECK(ids == std::vector<std::vector<std::int64_t>>{{0, 1, 2, 23, 24, 25, 26}, long_one});
+  CHECK_THROWS_AS(sequences_of_rank(batch, {.max_tokens = 19, .data_parallel_size = 2}, 0), UserError);
 }
 
 TEST_CASE("the inverse permutation restores the input's order") {

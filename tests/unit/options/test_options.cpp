@@ -293,7 +293,7 @@ TEST_CASE("what is missing, or makes no sense alone, is named") {
 
 TEST_CASE("what this version lacks is accepted at its default only") {
   CHECK(run(train + Arguments{"--tensor-model-parallel-size", "1", "--optimizer", "adam", "--hidden-dropout",
-                              "0.0", "--pipeline-schedule", "1f1b", "--value-head=false"})
+                              "0.0", "--pipeline-schedule", "1f1b", "--async-save=false"})
             .index() == 0);
   const std::vector<Arguments> lacking{{"--tensor-model-parallel-size", "2"},
                                        {"--pipeline-model-parallel-size", "2"},
@@ -303,7 +303,6 @@ TEST_CASE("what this version lacks is accepted at its default only") {
                                        {"--recompute-granularity", "full"},
                                        {"--use-distributed-optimizer"},
                                        {"--attention-dropout", "0.1"},
-                                       {"--value-head"},
                                        {"--optimizer", "sgd"},
                                        {"--moe-aux-loss-coeff", "0.01"},
                                        {"--async-save"}};
@@ -313,6 +312,24 @@ TEST_CASE("what this version lacks is accepted at its default only") {
     CHECK(contains(message, flag.front()));
     CHECK(contains(message, "this version"));
   }
+}
+
+TEST_CASE("the value head, and what goes with it") {
+  const Arguments score{"score", "--load-hf", "m", "--input", "i", "--output", "o"};
+  CHECK(as<TrainOptions>(train + Arguments{"--value-head"}).value_head);
+  CHECK(!as<ScoreOptions>(score).value_head);
+  const auto critic = score + Arguments{"--value-head"};
+  CHECK(as<ScoreOptions>(critic + Arguments{"--grads"}).value_head);
+  CHECK(as<ScoreOptions>(critic + Arguments{"--value-clip", "0.2"}).value_clip == 0.2);
+  CHECK(as<ScoreOptions>(critic + Arguments{"--temperature", "1"}).temperature == 1);
+
+  CHECK(contains(refusal(score + Arguments{"--value-clip", "0.2"}), "--value-clip needs --value-head"));
+  CHECK(contains(refusal(critic + Arguments{"--value-clip", "-0.2"}), "--value-clip"));
+  CHECK(contains(refusal(critic + Arguments{"--value-clip", "0"}), "--value-clip"));
+  CHECK(contains(refusal(critic + Arguments{"--logits"}), "--logits and --value-head"));
+  CHECK(contains(refusal(critic + Arguments{"--temperature", "2"}), "--temperature and --value-head"));
+  CHECK(contains(refusal(train + Arguments{"--value-clip", "0.2"}), "no flag --value-clip"));
+  CHECK(contains(text({"score", "--help"}), "--value-clip C"));
 }
 
 TEST_CASE("help and version") {
