@@ -5,7 +5,7 @@
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/lean.hpp"
-#include "policies/model/random.hpp"
+#include "mgfl/base/random.hpp"
 #include "policies/training/random_seed.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -56,7 +56,7 @@ TEST_CASE("seeds wrap, and negative ranks are refused") {
 }
 
 TEST_CASE("LibTorch's generator starts at the base, and mgfl's own streams do not move") {
-  const double drawn = model::normal(1, 2, 3);
+  const double drawn = normal(1, 2, 3);
   const auto draw = [] { return zeros({4}, at::kFloat).uniform_(0, 1); };
   set_random_seed(42, {.tp = 1, .pp = 2});
   const auto first = draw();
@@ -71,5 +71,5 @@ TEST_CASE("LibTorch's generator starts at the base, and mgfl's own streams do no
   CHECK_FALSE(other.equal(first));
   set_random_seed(542, {});
   CHECK(draw().equal(other));
-  CHECK(model::normal(1, 2, 3) == drawn);
+  CHECK(normal(1, 2, 3) == drawn);
 }
