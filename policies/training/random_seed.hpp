@@ -31,7 +31,7 @@ struct StreamSeeds {
 StreamSeeds stream_seeds(std::uint64_t seed, const SeedRanks& ranks, SeedBase base = SeedBase::engine);
 
 /// Computes the same, and seeds LibTorch's generators of this process with `default_rng`, for loss closures
-/// and programs that draw numbers. mgfl's own streams (policies/model/random.hpp: initial weights) are
+/// and programs that draw numbers. mgfl's own streams (mgfl/base/random.hpp: initial weights) are
 /// counters keyed by seed, stream and position; they are equal in every layout, and none of this touches
 /// them.
 StreamSeeds set_random_seed(std::uint64_t seed, const SeedRanks& ranks, SeedBase base = SeedBase::engine);
