@@ -210,8 +210,8 @@ class Engine {
   }
 
   /// Logits [tokens, vocab] of a batch, micro-batch by micro-batch.
-  Tensor logits(const Batch& batch) requires
-      requires(Model& model, typename Model::workspace_type& workspace) {
+  template <class M = Model>
+  Tensor logits(const Batch& batch) requires requires(M& model, typename M::workspace_type& workspace) {
     model.logits(workspace);
   }
   {
@@ -484,7 +484,9 @@ class Engine {
   }
 
   /// The gradient is known beforehand, so one pass over the logits is enough.
-  output_type token_weights_step(const Batch& part, const Pass& pass) requires(has_log_probs) {
+  // A template, as the next one, so that an explicit instantiation of a critic's engine passes it over.
+  template <class Output = output_type>
+  Output token_weights_step(const Batch& part, const Pass& pass) {
     auto weights = (*pass.token_weights)(part);
     weights.weight = weights.weight.to(precision::main_dtype);
     auto output = pass.training ? model_->head_forward_backward(
@@ -523,7 +525,8 @@ class Engine {
   }
 
   /// The same on whole logits, from which every output follows.
-  output_type logits_step(const Batch& part, const Pass& pass) requires(has_logits) {
+  template <class Output = output_type>
+  Output logits_step(const Batch& part, const Pass& pass) {
     auto logits = make_leaf(model_->head_logits(workspace_));
     GradGuard grad;
     auto output = Model::output_of_logits(logits, part, pass.request);
