@@ -108,24 +108,56 @@ void save_training_tensors(const std::filesystem::path& dir, const TrainingState
   save(dir, state.position.iteration, groups, to_json(state).dump(1), keep_last, texts);
 }
 
-TrainingState load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
-                                    optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw) {
+namespace {
+
+/// Every tensor of ours beside the saved one.
+std::vector<std::pair<Tensor, Tensor>> matched_tensors(const Checkpoint& checkpoint,
+                                                       const model::TransformerConfig& config,
+                                                       const optimizer::ParamBuffer& buffer,
+                                                       const optimizer::AdamW& adamw) {
+  std::vector<std::pair<Tensor, Tensor>> matched;
   for (const auto& part : named_parts(config, buffer, buffer.main_params, "")) {
     const auto main = "main_params." + part.name;
-    part.values.copy_(
-        saved_tensor(checkpoint, part, checkpoint.has(main) ? main : part.name).view(part.values.sizes()));
+    matched.emplace_back(part.values,
+                         saved_tensor(checkpoint, part, checkpoint.has(main) ? main : part.name));
   }
-  buffer.values.copy_(buffer.main_params);
   for (const auto& [flat, prefix] :
        {std::pair(adamw.exp_avg, "exp_avg."), std::pair(adamw.exp_avg_sq, "exp_avg_sq.")})
     for (const auto& part : named_parts(config, buffer, flat, prefix))
-      part.values.copy_(saved_tensor(checkpoint, part, part.name).view(part.values.sizes()));
+      matched.emplace_back(part.values, saved_tensor(checkpoint, part, part.name));
+  return matched;
+}
+
+}  // namespace
+
+void check_same_model(const Checkpoint& checkpoint, const model::TransformerConfig& config) {
+  const auto head = config.value_head ? model::Head::value : model::Head::language_model;
+  auto saved = bridge::AutoBridge::from_hf_pretrained(checkpoint.folder(), head).config();
+  saved.architecture = config.architecture;  // a critic made of a language model keeps that one's
+  check_user(saved == config, checkpoint.folder().string(),
+             ": its config.json describes another model than this run's; go on with the model that the "
+             "checkpoint was made of.");
+}
+
+TrainingState read_training_state(const Checkpoint& checkpoint) {
   const auto file = (checkpoint.folder() / "state.json").string();
   try {
     return from_json(bridge::parse_json(checkpoint.state(), file));
   } catch (const nlohmann::json::exception& error) {
     throw UserError(concat(file, ": ", error.what(), "; the file is not what mgfl wrote."));
   }
+}
+
+void check_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
+                            const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw) {
+  matched_tensors(checkpoint, config, buffer, adamw);
+}
+
+void load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
+                           optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw) {
+  for (auto& [ours, saved] : matched_tensors(checkpoint, config, buffer, adamw))
+    ours.copy_(saved.view(ours.sizes()));
+  buffer.values.copy_(buffer.main_params);
 }
 
 }  // namespace mgfl::checkpoint

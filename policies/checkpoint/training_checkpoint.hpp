@@ -35,10 +35,20 @@ void save_training_tensors(const std::filesystem::path& dir, const TrainingState
                            const bridge::AutoBridge& bridge, const optimizer::ParamBuffer& buffer,
                            const optimizer::AdamW& adamw, int keep_last);
 
-/// Restores main weights, rounded weights and Adam's moments, and returns the rest. UserError naming folder
-/// and tensor where the checkpoint holds no training state, or one of another precision.
-TrainingState load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
-                                    optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);
+/// UserError unless the checkpoint's config.json describes this model.
+void check_same_model(const Checkpoint& checkpoint, const model::TransformerConfig& config);
+
+/// Everything but the tensors. UserError where the checkpoint holds no training state.
+TrainingState read_training_state(const Checkpoint& checkpoint);
+
+/// UserError naming folder and tensor where load_training_tensors would not find what it needs, e.g. in a
+/// checkpoint of another precision.
+void check_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
+                            const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw);
+
+/// Restores main weights, rounded weights and Adam's moments. Throws as check_training_tensors.
+void load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
+                           optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);
 
 /// How Engine::save_checkpoint and load_checkpoint do it, for engines that train with AdamW and Megatron's
 /// schedule.
@@ -65,15 +75,19 @@ struct TrainingCheckpoint {
     return load(engine, checkpoint);
   }
 
-  /// The same from an open checkpoint.
+  /// The same from an open checkpoint. A refusal leaves the engine as it is.
   template <class Engine>
   static TrainingPosition load(Engine& engine, const Checkpoint& checkpoint) {
     check_engine<Engine>();
     auto& inner = engine.optimizer().inner();
-    const auto state = load_training_tensors(checkpoint, engine.config(), engine.param_buffer(), inner);
-    inner.updates = state.optimizer_updates;
-    engine.optimizer().load_scaler_state(state.scaler);
+    // What can be refused is, before anything changes.
+    check_same_model(checkpoint, engine.config());
+    const auto state = read_training_state(checkpoint);
+    check_training_tensors(checkpoint, engine.config(), engine.param_buffer(), inner);
     engine.lr_scheduler().load_state(state.scheduler);
+    engine.optimizer().load_scaler_state(state.scaler);
+    load_training_tensors(checkpoint, engine.config(), engine.param_buffer(), inner);
+    inner.updates = state.optimizer_updates;
     return state.position;
   }
 

@@ -21,13 +21,16 @@ struct Pass {
   const Batch& batch;
   at::ScalarType statistics;
   Tensor scale, logits, largest, sum_exp, sum_exp_z, predicted;
+  bool sharp;  // a temperature so small that largest + log_sum in fp32 would lose digits of log_sum
 
   Pass(const Tensor& hidden, const Tensor& weight, const Batch& batch, Arena& arena)
       : hidden(hidden),
         weight(weight),
         batch(batch),
         statistics(kernels::main_dtype(hidden.scalar_type())),
-        scale(logit_scale(batch, statistics)) {
+        scale(logit_scale(batch, statistics)),
+        sharp(statistics == at::kFloat && batch.temperature.defined() && hidden.size(0) > 0 &&
+              batch.temperature.min().item<double>() < 0.1) {
     const auto rows = std::min(chunk_rows(hidden.scalar_type()), std::max<std::int64_t>(hidden.size(0), 1));
     logits = arena.take({rows, weight.size(0)}, hidden.scalar_type());
     for (auto* row : {&largest, &sum_exp, &sum_exp_z, &predicted}) *row = arena.take({rows}, statistics);
@@ -44,11 +47,16 @@ struct Pass {
     }
   }
 
-  /// e^(z - lse) of the chunk: the probabilities, in memory of their own, since `to` may hand out the chunk.
-  Tensor probabilities(std::int64_t first, std::int64_t rows, const Tensor& chunk,
-                       const Tensor& log_normalizer) const {
+  /// z - largest z of the chunk, in memory of its own, since `to` may hand out the chunk.
+  Tensor shifted(std::int64_t first, std::int64_t rows, const Tensor& chunk,
+                 const HeadStatistics& kept) const {
     const auto column = [&](const Tensor& t) { return t.narrow(0, first, rows).unsqueeze(1); };
-    return chunk.to(statistics).mul(column(scale)).sub_(column(log_normalizer)).exp_();
+    return chunk.to(statistics).mul(column(scale)).sub_(column(kept.largest));
+  }
+
+  Tensor probabilities(std::int64_t first, std::int64_t rows, const Tensor& chunk,
+                       const HeadStatistics& kept) const {
+    return shifted(first, rows, chunk, kept).sub_(kept.log_sum.narrow(0, first, rows).unsqueeze(1)).exp_();
   }
 
   /// Statistics of the chunk, turned into those of rows [first, first + rows) and log p(label).
@@ -59,14 +67,15 @@ struct Pass {
     const auto labels = batch.labels.narrow(0, first, rows);
     kernels::vocab_row_statistics(chunk, labels, scale.narrow(0, first, rows), 0, top, sum, sum_z, label_z);
     const auto log_sum = sum.log();
-    kept.log_normalizer.narrow(0, first, rows).copy_(log_sum.add(top));
+    kept.largest.narrow(0, first, rows).copy_(top);
+    kept.log_sum.narrow(0, first, rows).copy_(log_sum);
     kept.entropy.narrow(0, first, rows).copy_(log_sum.sub(sum_z.div(sum)));
     // label_z - largest first: both are near each other, so nothing is lost.
     log_probs.narrow(0, first, rows)
         .copy_(label_z.sub(top).sub(log_sum).masked_fill(labels.eq(ignore_index), 0.0));
     if (kept.sum_pi_squared.defined())
       kept.sum_pi_squared.narrow(0, first, rows)
-          .copy_(probabilities(first, rows, chunk, kept.log_normalizer).square_().sum(-1));
+          .copy_(probabilities(first, rows, chunk, kept).square_().sum(-1));
   }
 
   void gradients_of(std::int64_t first, std::int64_t rows, Tensor& chunk, const HeadStatistics& kept,
@@ -76,13 +85,22 @@ struct Pass {
     Tensor d_squares;
     if (d_output.sum_pi_squared.defined()) {
       const auto column = [&](const Tensor& t) { return cut(t).unsqueeze(1); };
-      const auto p = probabilities(first, rows, chunk, kept.log_normalizer);
+      const auto p = probabilities(first, rows, chunk, kept);
       d_squares = p.sub(column(kept.sum_pi_squared))
                       .mul_(p)
                       .mul_(column(d_output.sum_pi_squared).mul(column(scale)).mul(2.0));
     }
-    kernels::vocab_rows_backward(chunk, cut(batch.labels), cut(scale), 0, cut(kept.log_normalizer),
-                                 cut(kept.entropy), cut(d_output.log_probs), cut(d_output.entropy));
+    const auto backward = [&](Tensor& logits, const Tensor& factor, const Tensor& log_normalizer) {
+      kernels::vocab_rows_backward(logits, cut(batch.labels), factor, 0, log_normalizer, cut(kept.entropy),
+                                   cut(d_output.log_probs), cut(d_output.entropy));
+    };
+    if (sharp) {
+      auto z = shifted(first, rows, chunk, kept);
+      backward(z, zeros({rows}, statistics).fill_(1.0), cut(kept.log_sum));
+      chunk.copy_(z.mul_(cut(scale).unsqueeze(1)));
+    } else {
+      backward(chunk, cut(scale), cut(kept.largest).add(cut(kept.log_sum)));
+    }
     if (d_squares.defined()) chunk.copy_(d_squares.add_(chunk));
     auto d_rows = d_hidden.narrow(0, first, rows);
     kernels::linear_input_grad(chunk, weight, d_rows);
@@ -103,7 +121,8 @@ LanguageModelOutput without_ignored(const LanguageModelOutput& d_output, const B
 
 HeadStatistics take_statistics(Arena& arena, std::int64_t tokens, at::ScalarType dtype,
                                const HeadRequest& request) {
-  HeadStatistics kept{arena.take({tokens}, dtype), arena.take({tokens}, dtype), {}};
+  HeadStatistics kept;
+  for (auto* row : {&kept.largest, &kept.log_sum, &kept.entropy}) *row = arena.take({tokens}, dtype);
   if (request.sum_pi_squared) kept.sum_pi_squared = arena.take({tokens}, dtype);
   return kept;
 }

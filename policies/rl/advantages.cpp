@@ -94,7 +94,8 @@ std::vector<Group> groups_of(const View& view, std::span<const std::int64_t> ind
     const auto [entry, is_new] = place.try_emplace(index[static_cast<std::size_t>(s)], groups.size());
     if (is_new) groups.emplace_back();
     double score = 0;
-    for (auto t = view.begin(s); t < view.end(s); ++t) score += view.reward(t);
+    for (auto t = view.begin(s); t < view.end(s); ++t)
+      if (view.counts(t)) score += view.reward(t);
     auto& group = groups[entry->second];
     group.sequences.push_back(s);
     group.scores.push_back(score);

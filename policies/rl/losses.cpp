@@ -102,7 +102,7 @@ LossAggMode loss_agg_mode(std::string_view name) {
 SumAndCount agg_loss(const Tensor& loss, const ResponseTokens& tokens, const Aggregation& aggregation) {
   const double num_tokens = static_cast<double>(tokens.size());
   const double num_sequences = aggregation.count_masked_sequences
-                                   ? static_cast<double>(tokens.num_sequences())
+                                   ? static_cast<double>(tokens.filled_sequences)
                                    : tokens.lengths.gt(0).sum().item<double>();
   switch (aggregation.mode) {
     case LossAggMode::token_mean:

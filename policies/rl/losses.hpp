@@ -27,7 +27,8 @@ struct Aggregation {
   /// Divisor of seq-mean-token-sum-norm, which needs one: verl's default is the length that responses are
   /// padded to, which packed sequences do not have.
   double loss_scale_factor = 0;
-  /// Whether sequences without a response token count in S, as where verl gets global_batch_size.
+  /// Whether sequences without a response token count in S, as where verl gets global_batch_size. Those
+  /// without any token never do.
   bool count_masked_sequences = false;
 };
 

@@ -37,12 +37,13 @@ ResponseTokens response_tokens(const Tensor& response_mask, const Tensor& cu_seq
     count += mask[t] == 1;
   }
   ResponseTokens result{empty({count}, at::kLong), empty({count}, at::kLong), zeros({sequences}, at::kDouble),
-                        tokens};
+                        tokens, 0};
   auto* position = result.positions.data_ptr<std::int64_t>();
   auto* sequence = result.sequence.data_ptr<std::int64_t>();
   for (std::int64_t s = 0; s < sequences; ++s) {
     check_user(borders[s] <= borders[s + 1], "response tokens: cu_seqlens falls from ", borders[s], " to ",
                borders[s + 1], " at sequence ", s, "; it must not decrease.");
+    result.filled_sequences += borders[s] < borders[s + 1];
     for (std::int64_t t = borders[s]; t < borders[s + 1]; ++t) {
       if (mask[t] == 0) continue;
       *position++ = t;

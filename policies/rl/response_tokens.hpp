@@ -27,6 +27,7 @@ struct ResponseTokens {
   Tensor per_token(const Tensor& values) const;
 
   std::int64_t packed_tokens = 0;
+  std::int64_t filled_sequences = 0;  // those that have any token
 };
 
 /// response_mask [tokens] is 1 on response tokens and 0 elsewhere, cu_seqlens int32 [sequences + 1] has the

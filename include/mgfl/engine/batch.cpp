@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <unordered_map>
 
@@ -30,6 +31,12 @@ void check_fields(const Fields& fields, std::int64_t rows, const char* kind) {
   }
 }
 
+/// None where sequences are free.
+std::span<const std::int64_t> group_numbers(const Batch& batch) {
+  if (!batch.groups.defined()) return {};
+  return {batch.groups.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(batch.groups.numel())};
+}
+
 /// [tokens] fp64 from one number, one a sequence or one a token.
 Tensor temperature_of_tokens(const Batch& batch) {
   const auto& given = batch.temperature;
@@ -45,8 +52,18 @@ Tensor temperature_of_tokens(const Batch& batch) {
   for (std::int64_t i = 0; i < flat.numel(); ++i)
     check_user(std::isfinite(value[i]) && value[i] >= 0, "batch: temperature is ", value[i], " at entry ", i,
                "; it must be a finite number of 0 or more.");
-  if (flat.numel() == tokens) return flat;
   if (flat.numel() == 1) return flat.expand({tokens}).contiguous();
+  if (flat.numel() == tokens) {
+    const bool is_one_number =
+        std::all_of(value, value + tokens, [&](double other) { return other == *value; });
+    const auto lengths = sequence_lengths(batch);
+    check_user(
+        tokens != sequences || is_one_number || std::count(lengths.begin(), lengths.end(), 1) == sequences,
+        "batch: temperature has ", tokens,
+        " entries, which is the number of the sequences and of the "
+        "tokens; leave empty sequences out, so that it is clear which is meant.");
+    return flat;
+  }
   auto result = empty({tokens}, at::kDouble);
   const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
   for (std::int64_t s = 0; s < sequences; ++s)
@@ -109,11 +126,15 @@ void validate_borders(const Batch& batch) {
 }
 
 Batch validated(const Batch& batch, std::int64_t vocab_size, bool predicts_tokens) {
-  const auto tokens = batch.num_tokens();
-  check_tensor(batch.input_ids, at::kLong, tokens, "input_ids");
-  validate_borders(batch);
   auto result = batch;
-  if (!result.labels.defined()) result.labels = next_tokens(batch.input_ids, batch.cu_seqlens);
+  if (!batch.input_ids.defined() && !batch.cu_seqlens.defined()) {  // a rank without sequences
+    result.input_ids = empty({0}, at::kLong);
+    result.cu_seqlens = zeros({1}, at::kInt);
+  }
+  const auto tokens = result.num_tokens();
+  check_tensor(result.input_ids, at::kLong, tokens, "input_ids");
+  validate_borders(result);
+  if (!result.labels.defined()) result.labels = next_tokens(result.input_ids, result.cu_seqlens);
   check_tensor(result.labels, at::kLong, tokens, "labels");
   if (!result.loss_mask.defined())
     result.loss_mask = predicts_tokens ? result.labels.ne(ignore_index).to(at::kFloat)
@@ -143,6 +164,8 @@ Batch batch_of(std::span<const std::vector<std::int64_t>> sequences) {
   std::vector<std::int64_t> ids;
   std::vector<std::int32_t> borders{0};
   for (const auto& sequence : sequences) {
+    check_user(ids.size() + sequence.size() <= std::numeric_limits<std::int32_t>::max(),
+               "batch: more than 2147483647 tokens; make it smaller.");
     ids.insert(ids.end(), sequence.begin(), sequence.end());
     borders.push_back(static_cast<std::int32_t>(ids.size()));
   }
@@ -160,6 +183,14 @@ Tensor next_tokens(const Tensor& input_ids, const Tensor& cu_seqlens) {
     if (length > 1) labels.narrow(0, begin, length - 1).copy_(input_ids.narrow(0, begin + 1, length - 1));
   }
   return labels;
+}
+
+Batch Batch::separate() const {
+  auto result = *this;
+  for (auto* values : {&result.input_ids, &result.labels, &result.loss_mask, &result.cu_seqlens,
+                       &result.position_ids, &result.temperature})
+    if (values->defined()) *values = values->clone();
+  return result;
 }
 
 Batch sequences_of(const Batch& batch, std::int64_t first, std::int64_t last) {
@@ -211,7 +242,8 @@ MicroBatch select_sequences(const Batch& batch, std::span<const std::int64_t> se
 }
 
 Batch sequences_of_rank(const Batch& global_batch, const TokenBudget& budget, std::int64_t rank) {
-  const auto ranks = partition_by_token_budget(sequence_lengths(global_batch), budget);
+  const auto ranks =
+      partition_by_token_budget(sequence_lengths(global_batch), budget, group_numbers(global_batch));
   std::vector<std::int64_t> mine;
   for (const auto& micro_batch : ranks[static_cast<std::size_t>(rank)])
     mine.insert(mine.end(), micro_batch.begin(), micro_batch.end());
@@ -228,15 +260,15 @@ std::vector<std::int64_t> sequence_lengths(const Batch& batch) {
 }
 
 Lists micro_batch_sequences(const Batch& batch, const MicroBatchLimits& limits, std::int64_t at_least) {
+  check_user(limits.max_tokens_per_micro_batch >= 0, "max_tokens_per_micro_batch is ",
+             limits.max_tokens_per_micro_batch,
+             "; give a positive cap, or 0 for micro-batches by sequences.");
   if (limits.max_tokens_per_micro_batch > 0) {
     TokenBudget budget;
     budget.max_tokens = limits.max_tokens_per_micro_batch;
     budget.min_micro_batches = std::max<std::int64_t>(at_least, 1);
     budget.linear_cost = static_cast<double>(limits.linear_cost);
-    std::span<const std::int64_t> groups;
-    if (batch.groups.defined())
-      groups = {batch.groups.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(batch.groups.numel())};
-    return partition_by_token_budget(sequence_lengths(batch), budget, groups).front();
+    return partition_by_token_budget(sequence_lengths(batch), budget, group_numbers(batch)).front();
   }
   auto result = by_sequences(batch, limits.micro_batch_size);
   if (static_cast<std::int64_t>(result.size()) < at_least) result.resize(static_cast<std::size_t>(at_least));

@@ -32,12 +32,15 @@ struct Batch {
                         // label, 0 elsewhere
   Tensor cu_seqlens;    // int32 [sequences + 1], from 0 to tokens
   Tensor position_ids;  // int64 [tokens]; undefined: 0, 1, ... in each sequence
-  Tensor temperature;   // of sampling: [1], [sequences] or [tokens]; undefined: 1
+  Tensor temperature;   // of sampling: [1], [sequences] or [tokens]; undefined: 1; 0 counts as verl's 1e-8
 
   Fields token_fields = {};     // each [tokens, ...]
   Fields sequence_fields = {};  // each [sequences, ...]
   Tensor groups = {};           // int64 [sequences]: those of one number share a micro-batch; undefined: free
   BatchOptions options = {};
+
+  /// A batch whose own tensors are copies; fields are shared.
+  Batch separate() const;
 
   std::int64_t num_tokens() const { return input_ids.defined() ? input_ids.numel() : 0; }
   std::int64_t num_sequences() const { return cu_seqlens.defined() ? cu_seqlens.numel() - 1 : 0; }
@@ -59,8 +62,8 @@ struct MicroBatch {
 MicroBatch select_sequences(const Batch& batch, std::span<const std::int64_t> sequences);
 
 /// The sequences of a global batch that a data-parallel rank takes, in order: dealt by cost, as
-/// partition_by_token_budget does it. Every rank gives the whole batch, a validated one. UserError where a
-/// sequence is longer than the cap.
+/// partition_by_token_budget does it, groups whole. Every rank gives the whole batch, a validated one.
+/// UserError where a sequence or a group is longer than the cap.
 Batch sequences_of_rank(const Batch& global_batch, const TokenBudget& budget, std::int64_t rank);
 
 /// The length of each sequence.

@@ -32,6 +32,7 @@
 #include "mgfl/pipeline/schedules.hpp"
 #include "mgfl/policy/scheduler_policy.hpp"
 #include "mgfl/tensor/autograd.hpp"
+#include "mgfl/tensor/checksum.hpp"
 #include "mgfl/tensor/factory.hpp"
 
 namespace mgfl {
@@ -85,18 +86,27 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// Builds everything, in the seed's order. UserError, on every rank alike, where the ranks were built with
-  /// different overrides. Collective.
+  /// different overrides, or start from different weights or optimizer settings. Collective.
   void initialize() {
     check_environment(context_.world->rank());
     parallel::check_same_overrides(*context_.world);
+    check_user(engine_config_.device == c10::DeviceType::CPU, "EngineConfig::device is \"",
+               c10::DeviceTypeName(engine_config_.device, true),
+               "\", but engines of this version compute on the CPU; leave it at that.");
     NoGradGuard no_grad;
     _build_tf_config();
+    check_built(bridge_, "_build_tf_config");
     _build_megatron_module();
+    check_built(model_, "_build_megatron_module");
+    check_built(buffer_, "_build_megatron_module");
     _maybe_enable_fused_kernels();
     if (!engine_config_.forward_only) {
       _build_optimizer();
+      check_built(optimizer_, "_build_optimizer");
       _build_lr_scheduler();
+      check_built(scheduler_, "_build_lr_scheduler");
     }
+    check_replicas();
     to(c10::DeviceType::CPU, is_param_offload_enabled(), is_optimizer_offload_enabled(), true);
   }
 
@@ -174,6 +184,7 @@ class Engine {
   /// Collective.
   template <class AnyBatch, class Loss>
   train_result_type train_batch(const AnyBatch& batch, Loss&& loss_function) {
+    static_assert(!std::is_same_v<std::remove_cvref_t<Loss>, NoLoss>, "mgfl: train_batch needs a loss.");
     check_trains("train_batch");
     optimizer_zero_grad();
     train_result_type result;
@@ -197,6 +208,7 @@ class Engine {
                                                   const MiniBatchConfig& config) {
     check_trains("train_mini_batch");
     const auto whole = checked(batch);
+    check_same_mini_batches(config);
     const auto units = units_of_all_ranks(whole);
     std::vector<train_result_type> results;
     bool stepped = false;
@@ -217,6 +229,7 @@ class Engine {
   {
     NoGradGuard no_grad;
     check_initialized("logits");
+    check_run(!running_, "logits: called from within a loss closure, whose micro-batch is still in flight.");
     const auto whole = checked(batch);
     auto out = empty({whole.num_tokens(), config().vocab_size}, precision::model_dtype);
     for (const auto& part : micro_batches(whole, true)) {
@@ -233,13 +246,18 @@ class Engine {
     check_trains("optimizer_zero_grad");
     optimizer_->zero_grad();
     model_->zero_grads();
-    grads_are_zero_ = true;
+    gradients_ = Gradients::zero;
   }
 
-  /// A skipped step is a result: nothing but the loss scale has changed then. Collective.
+  /// One step on the gradients of the last batch, which it uses up. A skipped step is a result: nothing but
+  /// the loss scale has changed then. Collective.
   StepResult optimizer_step() {
     NoGradGuard no_grad;
     check_trains("optimizer_step");
+    check_run(gradients_ == Gradients::finished,
+              "optimizer_step: there are no gradients of a finished batch; call optimizer_zero_grad() and "
+              "forward_backward_batch first, for each step.");
+    gradients_ = Gradients::used;
     if (empty_batch_) return {false, false, 0.0, -1, optimizer_->loss_scale()};
     return optimizer_->step();
   }
@@ -342,6 +360,32 @@ class Engine {
     if (!note.empty()) log_warning(context_.world->rank(), note);
   }
 
+  template <class Part>
+  static void check_built(const Part& part, const char* step) {
+    check_run(
+        part.has_value(), "initialize: ", step,
+        " has not built its part of the engine; an override of that step must do what the original does.");
+  }
+
+  /// UserError, on every rank alike, unless all data-parallel ranks start from the same weights and settings.
+  void check_replicas() {
+    const auto& o = optimizer_config_;
+    const auto weights = checksum(buffer_->values);
+    const auto settings =
+        concat("optimizer lr ", o.lr, " min_lr ", o.min_lr, " weight_decay ", o.weight_decay, " betas ",
+               o.adam_beta1, " ", o.adam_beta2, " eps ", o.adam_eps, " clip_grad ", o.clip_grad,
+               " loss_scale ", o.loss_scale.value_or(o.initial_loss_scale));
+    parallel::check_same_replicas(*context_.data_parallel,
+                                  concat("weights ", parallel::detail::hexadecimal(weights), ", ", settings));
+  }
+
+  void check_same_mini_batches(const MiniBatchConfig& config) {
+    parallel::check_same_replicas(*context_.data_parallel,
+                                  concat("MiniBatchConfig mini_batch_size ", config.mini_batch_size,
+                                         " num_mini_batches ", config.num_mini_batches, " epochs ",
+                                         config.epochs, " shuffle ", config.shuffle, " seed ", config.seed));
+  }
+
   void check_initialized(const char* what) const {
     check_run(model_.has_value(), what, ": call initialize() first.");
   }
@@ -386,8 +430,11 @@ class Engine {
     MicroBatchLimits limits;
     limits.micro_batch_size = batch.options.micro_batch_size.value_or(
         first_positive(forward_only ? own.infer_micro_batch_size : 0, own.micro_batch_size));
-    limits.max_tokens_per_micro_batch = batch.options.max_tokens_per_micro_batch.value_or(first_positive(
-        forward_only ? own.infer_max_tokens_per_micro_batch : 0, own.max_tokens_per_micro_batch));
+    limits.max_tokens_per_micro_batch = batch.options.max_tokens_per_micro_batch.value_or(
+        batch.options.micro_batch_size  // asked for by sequences
+            ? 0
+            : first_positive(forward_only ? own.infer_max_tokens_per_micro_batch : 0,
+                             own.max_tokens_per_micro_batch));
     limits.linear_cost = 6 * config().hidden_size;
     auto sequences = micro_batch_sequences(batch, limits, 1);
     const auto most = all_reduce_count(static_cast<std::int64_t>(sequences.size()), ReduceOp::max);
@@ -421,11 +468,15 @@ class Engine {
     NoGradGuard no_grad;
     check_initialized("forward_backward_batch");
     if (!forward_only) check_trains("forward_backward_batch");
-    check_run(forward_only || grads_are_zero_,
+    check_run(!running_,
+              "forward_backward_batch: called from within its own loss closure, whose micro-batch "
+              "is still in flight; compute what the loss needs before, and pass it as a field.");
+    check_run(forward_only || gradients_ == Gradients::zero,
               "forward_backward_batch: gradients of an earlier batch are still there; call "
               "optimizer_zero_grad() first. Give "
               "all micro-batches of a step in one batch, so that they share one division.");
     const auto batch = checked(given);
+    const Running running(running_);
     const HeadRequest request{
         batch.options.calculate_entropy.value_or(engine_config_.calculate_entropy),
         batch.options.calculate_sum_pi_squared.value_or(engine_config_.calculate_sum_pi_squared)};
@@ -443,7 +494,7 @@ class Engine {
 
     const auto parts = micro_batches(batch, forward_only);
     result.num_micro_batches = static_cast<std::int64_t>(parts.size());
-    if (!forward_only) grads_are_zero_ = false;
+    if (!forward_only) gradients_ = Gradients::unfinished;
     constexpr auto forward_backward_func =
         pipeline::get_forward_backward_func<P::pipeline_model_parallel_size>();
     forward_backward_func(
@@ -455,7 +506,10 @@ class Engine {
         forward_only);
     fill_outputs(result, batch.num_tokens(), request);
     reduce_metrics(result.metrics, *context_.data_parallel);
-    if (!forward_only) finalize_model_grads(result, normalizer);
+    if (!forward_only) {
+      finalize_model_grads(result, normalizer);
+      gradients_ = Gradients::finished;
+    }
     return result;
   }
 
@@ -492,7 +546,7 @@ class Engine {
     auto output = pass.training ? model_->head_forward_backward(
                                       workspace_, weights.weight.mul(-pass.backward_scale), pass.request)
                                 : model_->head_forward(workspace_, pass.request);
-    add_metric(pass.result.metrics, weighted_sum(weights, output.log_probs));
+    add_metrics(pass.result.metrics, {weighted_sum(weights, output.log_probs)});
     return output;
   }
 
@@ -512,7 +566,8 @@ class Engine {
           leaves.push_back(make_leaf(*values));
           *values = leaves.back().clone();  // the closure may write on it
         }
-      return loss_of((*pass.closure)(loss_input_type(recorded, part)), pass);
+      const auto own = part.separate();  // the closure may write on it, and the backward pass reads ours
+      return loss_of(call(*pass.closure, loss_input_type(recorded, own)), pass);
     }();
     if (!pass.training) return;
     auto grads = gradients(total, leaves);
@@ -537,11 +592,12 @@ class Engine {
     if (pass.token_weights) {
       const auto weights = (*pass.token_weights)(part);
       total = weights.weight.to(precision::main_dtype).mul(output.log_probs).sum().neg();
-      add_metric(pass.result.metrics, weighted_sum(weights, output.log_probs));
+      add_metrics(pass.result.metrics, {weighted_sum(weights, output.log_probs)});
     } else if (pass.closure) {
-      loss_input_type input(output, part);
+      const auto own = part.separate();
+      loss_input_type input(output, own);
       input.logits = logits;
-      total = loss_of((*pass.closure)(input), pass);
+      total = loss_of(call(*pass.closure, input), pass);
     }
     if (!pass.training) return result;
     const auto d_logits = gradients(total, {logits}).front().mul(pass.backward_scale);
@@ -550,13 +606,27 @@ class Engine {
     return result;
   }
 
+  /// The closure's terms. What LibTorch has to say of it becomes a UserError.
+  static LossTerms call(const LossClosure& closure, const loss_input_type& input) {
+    try {
+      return closure(input);
+    } catch (const c10::Error& error) {
+      throw UserError(concat("loss closure: ", error.what_without_backtrace(),
+                             "\nOutputs beside the first are there where asked for (calculate_entropy, "
+                             "calculate_sum_pi_squared), logits without use_fused_kernels."));
+    }
+  }
+
   /// Adds the closure's terms to the result's metrics; the sum that enters the gradient.
   Tensor loss_of(const LossTerms& terms, const Pass& pass) {
-    for (const auto& term : terms) add_metric(pass.result.metrics, term);  // which looks at each sum
+    add_metrics(pass.result.metrics, terms);  // which looks at each sum
     const auto total = total_loss(terms);
     check_user(
         !pass.training || total.sum.defined(),
         "loss closure: no term enters the gradient; mark one with is_loss, or call with forward_only.");
+    check_user(!pass.training || total.sum.requires_grad() || total.count == 0,
+               "loss closure: the loss does not depend on the model's outputs, so there is nothing to learn; "
+               "compute it from the closure's argument, without detach().");
     return total.sum;
   }
 
@@ -591,12 +661,35 @@ class Engine {
       if (metric.is_loss && loss == nullptr) loss = &metric;
     empty_batch_ = loss == nullptr || !(loss->count > 0);
     if (empty_batch_) {
-      log_warning(context_.world->rank(), "no token of this batch counts in the loss; the step is skipped.");
+      log_warning(
+          context_.world->rank(),
+          "no token of this batch counts in the loss: its gradients are zero and its step is skipped.");
       grads.zero_();
+      return;
+    }
+    if (!std::isfinite(result.loss())) {
+      // Its gradient may be finite all the same, where a clamp stood between: let the step be skipped.
+      log_warning(context_.world->rank(), concat("the loss is ", result.loss(), "; its step is skipped."));
+      grads.narrow(0, 0, 1).fill_(std::numeric_limits<double>::quiet_NaN());
       return;
     }
     grads.mul_(loss->aggregation == MetricAggregation::mean ? normalizer / loss->count : normalizer);
   }
+
+  /// What the gradient buffer holds.
+  enum class Gradients { zero, unfinished, finished, used };
+
+  /// Marks a batch in flight.
+  class Running {
+   public:
+    explicit Running(bool& flag) : flag_(flag) { flag_ = true; }
+    ~Running() { flag_ = false; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    bool& flag_;
+  };
 
   ModelConfig model_config_;
   EngineConfig engine_config_;
@@ -611,7 +704,8 @@ class Engine {
   std::optional<S> scheduler_;
   typename Model::workspace_type workspace_;
   std::optional<Mode> mode_;
-  bool grads_are_zero_ = true;
+  Gradients gradients_ = Gradients::zero;
+  bool running_ = false;
   bool empty_batch_ = false;  // the last batch had nothing to learn from
 };
 

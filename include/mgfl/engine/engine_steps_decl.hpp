@@ -22,6 +22,10 @@ struct implementation<targets::build_tf_config, vendors::original> {
     using Bridge = typename Self::bridge_type;
     constexpr auto head = Self::model_type::head_kind;
     const auto& source = engine.model_config_;
+    check_user(
+        source.local_path.empty() != source.config_path.empty(),
+        "ModelConfig: set local_path, a model folder, or config_path, a config.json for random weights; "
+        "exactly one of them.");
     engine.bridge_.emplace(source.local_path.empty() ? Bridge::from_config(source.config_path, head)
                                                      : Bridge::from_hf_pretrained(source.local_path, head));
   }

@@ -32,17 +32,18 @@ const Metric& metric_named(const std::vector<Metric>& metrics, const std::string
   throw UserError(concat("there is no metric \"", name, "\"; the loss reports ", some_of(known, 12), "."));
 }
 
+namespace {
+
 void add_metric(std::vector<Metric>& metrics, const LossTerm& term) {
   check_user(term.name.find('\n') == std::string::npos && !term.name.empty(),
              "loss closure: a term is named \"", term.name, "\"; give it a name of one line.");
   check_user(term.sum.defined() && term.sum.numel() == 1, "loss closure: the sum of term \"", term.name,
              "\" has ", term.sum.defined() ? term.sum.numel() : 0, " elements; it must be one number.");
+  check_user(std::isfinite(term.count) && term.count >= 0, "loss closure: the count of term \"", term.name,
+             "\" is ", term.count, "; it must be a finite number of 0 or more.");
   const double sum = term.sum.detach().to(at::kDouble).item<double>();
   for (auto& metric : metrics) {
     if (metric.name != term.name) continue;
-    check_user(metric.aggregation == term.aggregation && metric.is_loss == term.is_loss,
-               "loss closure: term \"", term.name,
-               "\" has another aggregation or is_loss than in an earlier micro-batch; keep to one.");
     if (is_extreme(metric) && !std::isnan(sum))  // NaN wins, as between ranks
       metric.sum = sign_of(metric) * std::max(sign_of(metric) * metric.sum, sign_of(metric) * sum);
     else
@@ -51,6 +52,30 @@ void add_metric(std::vector<Metric>& metrics, const LossTerm& term) {
     return;
   }
   metrics.push_back({term.name, sum, term.count, term.aggregation, term.is_loss});
+}
+
+/// Whether the terms are the ones that earlier micro-batches had.
+bool are_the_same(const std::vector<Metric>& metrics, const LossTerms& terms) {
+  return std::equal(metrics.begin(), metrics.end(), terms.begin(), terms.end(),
+                    [](const Metric& metric, const LossTerm& term) {
+                      return metric.name == term.name && metric.aggregation == term.aggregation &&
+                             metric.is_loss == term.is_loss;
+                    });
+}
+
+}  // namespace
+
+void add_metrics(std::vector<Metric>& metrics, const LossTerms& terms) {
+  if (!metrics.empty() && !are_the_same(metrics, terms)) {
+    std::vector<std::string> before, now;
+    for (const auto& metric : metrics) before.push_back(metric.name);
+    for (const auto& term : terms) now.push_back(term.name);
+    throw UserError(concat("loss closure: a micro-batch reports ", some_of(now, 12),
+                           " after others reported ", some_of(before, 12),
+                           "; return the same terms, with the same aggregation and is_loss, in every "
+                           "micro-batch, with sum 0 and count 0 where there is nothing."));
+  }
+  for (const auto& term : terms) add_metric(metrics, term);
 }
 
 namespace detail {

@@ -9,8 +9,8 @@
 
 namespace mgfl {
 
-/// Adds one micro-batch's term. UserError where the name is known with another aggregation.
-void add_metric(std::vector<Metric>& metrics, const LossTerm& term);
+/// Adds one micro-batch's terms. UserError where they are not those of the micro-batches before.
+void add_metrics(std::vector<Metric>& metrics, const LossTerms& terms);
 
 namespace detail {
 

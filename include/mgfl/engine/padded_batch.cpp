@@ -1,6 +1,8 @@
 #include "mgfl/engine/padded_batch.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/factory.hpp"
@@ -57,6 +59,8 @@ PackedBatch pack(const PaddedBatch& padded) {
                "; it must be an integer or bool type.");
     mask = padded.attention_mask.to(at::kLong).contiguous();
   }
+  check_user(padded.input_ids.numel() <= std::numeric_limits<std::int32_t>::max(),
+             "padded batch: more than 2147483647 positions; make it smaller.");
   for (std::int64_t s = 0; s < sequences; ++s) {
     std::pair<std::int64_t, std::int64_t> tokens{0, length};
     if (mask.defined()) tokens = tokens_of_row(mask.const_data_ptr<std::int64_t>() + s * length, length, s);
@@ -81,6 +85,15 @@ PackedBatch pack(const PaddedBatch& padded) {
   batch.position_ids = gather(padded.position_ids, "position_ids");
   batch.cu_seqlens = borders;
   batch.temperature = padded.temperature;
+  if (batch.temperature.defined() && batch.temperature.numel() > 1) {
+    check_user(batch.temperature.dim() == 1 && batch.temperature.size(0) == sequences,
+               "padded batch: temperature has shape [", join(batch.temperature.sizes()),
+               "]; give one number, or one for each of the ", sequences, " sequences.");
+    batch.temperature = batch.temperature.unsqueeze(1)
+                            .expand({sequences, length})
+                            .reshape({-1})
+                            .index_select(0, result.places);
+  }
   for (const auto& [name, values] : padded.token_fields)
     batch.token_fields.set(name, gather(values, concat("the field \"", name, "\"")));
   batch.sequence_fields = padded.sequence_fields;

@@ -48,7 +48,7 @@ std::vector<Item> items_of(std::span<const std::int64_t> lengths, const TokenBud
   for (std::size_t s = 0; s < lengths.size(); ++s) {
     check_user(lengths[s] >= 0 && lengths[s] <= budget.max_tokens, "token budget: sequence ", s, " has ",
                lengths[s], " tokens, the cap per micro-batch is ", budget.max_tokens,
-               "; raise the cap or shorten the sequence.");
+               "; raise max_tokens_per_micro_batch or shorten the sequence.");
     std::size_t item = items.size();
     if (!groups.empty()) item = place.try_emplace(groups[s], items.size()).first->second;
     if (item == items.size()) items.emplace_back();

@@ -66,4 +66,9 @@ void throw_different_kernels(const std::string& ranks) {
       "\n  Build for what all machines have, or run on machines of one kind."));
 }
 
+void throw_different_replicas(const std::string& ranks) {
+  throw UserError(concat("data-parallel ranks must start from the same, and do not:", ranks,
+                         "\n  Give every rank the same model, seed and settings."));
+}
+
 }  // namespace mgfl::parallel::detail

@@ -31,6 +31,7 @@ std::string ranks_of_texts(const Tensor& hashes, const Tensor& texts);
 
 [[noreturn]] void throw_different_overrides(const std::string& ranks);
 [[noreturn]] void throw_different_kernels(const std::string& ranks);
+[[noreturn]] void throw_different_replicas(const std::string& ranks);
 
 /// Empty where all ranks have one hash; otherwise a line for each text, on every rank. Collective.
 template <Communicator C>
@@ -64,6 +65,15 @@ void check_same_kernels(C& world, std::string_view note) {
   const std::string ranks =
       detail::disagreement(world, fnv1a(note), note.empty() ? "nothing is lacking" : note);
   if (!ranks.empty()) detail::throw_different_kernels(ranks);
+}
+
+/// UserError with one text on every rank unless all ranks of `group` say the same of what replicas must share
+/// (`text`). Collective: one all-reduce where they agree.
+template <Communicator C>
+void check_same_replicas(C& group, std::string_view text) {
+  if (group.size() == 1) return;
+  const std::string ranks = detail::disagreement(group, fnv1a(text), text);
+  if (!ranks.empty()) detail::throw_different_replicas(ranks);
 }
 
 }  // namespace mgfl::parallel
