@@ -21,7 +21,7 @@ struct Pass {
   const Batch& batch;
   at::ScalarType statistics;
   Tensor scale, logits, largest, sum_exp, sum_exp_z, predicted;
-  bool sharp;  // a temperature so small that largest + log_sum in fp32 would lose digits of log_sum
+  bool sharp;  // some temperature is so small that logits over it lose digits in fp32
 
   Pass(const Tensor& hidden, const Tensor& weight, const Batch& batch, Arena& arena)
       : hidden(hidden),
@@ -47,16 +47,25 @@ struct Pass {
     }
   }
 
-  /// z - largest z of the chunk, in memory of its own, since `to` may hand out the chunk.
-  Tensor shifted(std::int64_t first, std::int64_t rows, const Tensor& chunk,
-                 const HeadStatistics& kept) const {
-    const auto column = [&](const Tensor& t) { return t.narrow(0, first, rows).unsqueeze(1); };
-    return chunk.to(statistics).mul(column(scale)).sub_(column(kept.largest));
+  /// The kernels see a chunk over its temperature. Where that would round the small differences of large
+  /// numbers away, they see (logit - the row's largest) / temperature instead, which changes no probability.
+  struct Seen {
+    Tensor logits, scale;
+  };
+  Seen seen(std::int64_t first, std::int64_t rows, const Tensor& chunk) const {
+    const auto factor = scale.narrow(0, first, rows);
+    if (!sharp) return {chunk, factor};
+    const auto z = chunk.to(statistics);
+    return {z.sub(z.amax(-1, true)).mul_(factor.unsqueeze(1)), zeros({rows}, statistics).fill_(1.0)};
   }
 
-  Tensor probabilities(std::int64_t first, std::int64_t rows, const Tensor& chunk,
-                       const HeadStatistics& kept) const {
-    return shifted(first, rows, chunk, kept).sub_(kept.log_sum.narrow(0, first, rows).unsqueeze(1)).exp_();
+  /// Of what `seen` gives, in memory of their own, since `to` may hand out the chunk.
+  Tensor probabilities(std::int64_t first, std::int64_t rows, const Seen& seen,
+                       const Tensor& log_normalizer) const {
+    return seen.logits.to(statistics)
+        .mul(seen.scale.unsqueeze(1))
+        .sub_(log_normalizer.narrow(0, first, rows).unsqueeze(1))
+        .exp_();
   }
 
   /// Statistics of the chunk, turned into those of rows [first, first + rows) and log p(label).
@@ -65,42 +74,35 @@ struct Pass {
     const auto cut = [&](Tensor& t) { return t.narrow(0, 0, rows); };
     auto top = cut(largest), sum = cut(sum_exp), sum_z = cut(sum_exp_z), label_z = cut(predicted);
     const auto labels = batch.labels.narrow(0, first, rows);
-    kernels::vocab_row_statistics(chunk, labels, scale.narrow(0, first, rows), 0, top, sum, sum_z, label_z);
+    const auto given = seen(first, rows, chunk);
+    kernels::vocab_row_statistics(given.logits, labels, given.scale, 0, top, sum, sum_z, label_z);
     const auto log_sum = sum.log();
-    kept.largest.narrow(0, first, rows).copy_(top);
-    kept.log_sum.narrow(0, first, rows).copy_(log_sum);
+    kept.log_normalizer.narrow(0, first, rows).copy_(log_sum.add(top));
     kept.entropy.narrow(0, first, rows).copy_(log_sum.sub(sum_z.div(sum)));
     // label_z - largest first: both are near each other, so nothing is lost.
     log_probs.narrow(0, first, rows)
         .copy_(label_z.sub(top).sub(log_sum).masked_fill(labels.eq(ignore_index), 0.0));
     if (kept.sum_pi_squared.defined())
       kept.sum_pi_squared.narrow(0, first, rows)
-          .copy_(probabilities(first, rows, chunk, kept).square_().sum(-1));
+          .copy_(probabilities(first, rows, given, kept.log_normalizer).square_().sum(-1));
   }
 
   void gradients_of(std::int64_t first, std::int64_t rows, Tensor& chunk, const HeadStatistics& kept,
                     const LanguageModelOutput& d_output, Tensor& d_hidden, Tensor& weight_grad) {
     const auto cut = [&](const Tensor& t) { return t.defined() ? t.narrow(0, first, rows) : t; };
+    auto given = seen(first, rows, chunk);
     // d sum(p^2) / dz = 2 p (p - sum(p^2)): rarely wanted, so it is not the kernel's business.
     Tensor d_squares;
     if (d_output.sum_pi_squared.defined()) {
       const auto column = [&](const Tensor& t) { return cut(t).unsqueeze(1); };
-      const auto p = probabilities(first, rows, chunk, kept);
+      const auto p = probabilities(first, rows, given, kept.log_normalizer);
       d_squares = p.sub(column(kept.sum_pi_squared))
                       .mul_(p)
                       .mul_(column(d_output.sum_pi_squared).mul(column(scale)).mul(2.0));
     }
-    const auto backward = [&](Tensor& logits, const Tensor& factor, const Tensor& log_normalizer) {
-      kernels::vocab_rows_backward(logits, cut(batch.labels), factor, 0, log_normalizer, cut(kept.entropy),
-                                   cut(d_output.log_probs), cut(d_output.entropy));
-    };
-    if (sharp) {
-      auto z = shifted(first, rows, chunk, kept);
-      backward(z, zeros({rows}, statistics).fill_(1.0), cut(kept.log_sum));
-      chunk.copy_(z.mul_(cut(scale).unsqueeze(1)));
-    } else {
-      backward(chunk, cut(scale), cut(kept.largest).add(cut(kept.log_sum)));
-    }
+    kernels::vocab_rows_backward(given.logits, cut(batch.labels), given.scale, 0, cut(kept.log_normalizer),
+                                 cut(kept.entropy), cut(d_output.log_probs), cut(d_output.entropy));
+    if (sharp) chunk.copy_(given.logits.mul_(cut(scale).unsqueeze(1)));
     if (d_squares.defined()) chunk.copy_(d_squares.add_(chunk));
     auto d_rows = d_hidden.narrow(0, first, rows);
     kernels::linear_input_grad(chunk, weight, d_rows);
@@ -122,7 +124,7 @@ LanguageModelOutput without_ignored(const LanguageModelOutput& d_output, const B
 HeadStatistics take_statistics(Arena& arena, std::int64_t tokens, at::ScalarType dtype,
                                const HeadRequest& request) {
   HeadStatistics kept;
-  for (auto* row : {&kept.largest, &kept.log_sum, &kept.entropy}) *row = arena.take({tokens}, dtype);
+  for (auto* row : {&kept.log_normalizer, &kept.entropy}) *row = arena.take({tokens}, dtype);
   if (request.sum_pi_squared) kept.sum_pi_squared = arena.take({tokens}, dtype);
   return kept;
 }

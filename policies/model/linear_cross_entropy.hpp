@@ -9,9 +9,7 @@ namespace mgfl::model {
 
 /// What the forward pass leaves to the backward pass, [tokens] in the arena.
 struct HeadStatistics {
-  Tensor largest;  // scaled logit
-  Tensor log_sum;  // log of the sum of e^(scaled logit - largest), apart: the sum of both would lose it where
-                   // a small temperature makes logits large
+  Tensor log_normalizer;  // log of the sum of exponentials of the logits that the kernels saw
   Tensor entropy;
   Tensor sum_pi_squared;  // undefined unless asked for
 };

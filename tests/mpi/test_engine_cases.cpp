@@ -385,3 +385,28 @@ TEST_CASE("A4: nothing supervised on any rank: zero gradients, no step, no NaN")
     CHECK(engines.ranks.optimizer().inner().updates == 0);
   }
 }
+
+TEST_CASE("replicas that would start or go on unlike do not") {
+  Groups groups;
+  const auto folder = test::Fixture("qwen3").folder;
+  const auto refusal = [&](ModelConfig model, optimizer::OptimizerConfig optimizer) {
+    LanguageModelEngine<parallel::Mpi, optimizer::Fp32> engine(std::move(model), {}, optimizer,
+                                                               test::constant_schedule(1e-3, 0.1),
+                                                               groups.context());
+    return test::error_of([&] { engine.initialize(); });
+  };
+  const std::string sentence = "data-parallel ranks must start from the same, and do not:";
+  const auto random = refusal({"", folder + "/config.json", groups.last() ? 2u : 1u}, test::adam());
+  CHECK(random.find(sentence) == 0);
+  CHECK(random.find("optimizer lr 0.001") != random.npos);
+  auto optimizer = test::adam();
+  if (groups.last()) optimizer.lr = 0.5;
+  CHECK(refusal({folder, "", 1}, optimizer).find(sentence) == 0);
+
+  Both<optimizer::Fp32> engines(groups, "qwen3");
+  MiniBatchConfig config;
+  config.mini_batch_size = 2;
+  config.seed = groups.last() ? 1 : 0;
+  const auto batch = test::toy_batch({1, 2, 3});
+  CHECK(test::error_of([&] { engines.ranks.train_mini_batch(batch, SftLoss{}, config); }).find(sentence) == 0);
+}

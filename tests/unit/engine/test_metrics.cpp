@@ -305,21 +305,38 @@ TEST_CASE("terms that cannot be added up are refused in words, and the engine go
               {"loss", input.log_probs.sum(), 1.0},
               {"a", number(1), 1.0, false, ++calls == 1 ? MetricAggregation::mean : MetricAggregation::max}};
         }) ==
-        "loss closure: term \"a\" has another aggregation or is_loss than in an earlier micro-batch; keep to "
-        "one.");
+        "loss closure: a micro-batch reports loss, a after others reported loss, a; return the same terms, "
+        "with "
+        "the same aggregation and is_loss, in every micro-batch, with sum 0 and count 0 where there is "
+        "nothing.");
   CHECK(refused([](const LossInput&) -> LossTerms { return {}; }, true) == "(no error)");
   check_toy(engine, one, batch, 3.0);
 }
 
-TEST_CASE("a loss that does not depend on the outputs has no gradient, and counts as a loss") {
+TEST_CASE("a loss that does not depend on the outputs is refused where a gradient is due") {
   auto engine = make_engine();
   engine.initialize();
   const auto batch = test::in_micro_batches_of(test::toy_batch({1, 2, 6}), 2);
-  const auto result = engine.forward_backward_batch(batch, [](const LossInput& input) -> LossTerms {
+  const auto constant = [](const LossInput& input) -> LossTerms {
     return {{"loss", number(2), static_cast<double>(input.batch.num_tokens())}};
-  });
-  CHECK(result.loss() == doctest::Approx(4.0 / 3.0));
-  CHECK(engine.optimizer().main_grads().abs().max().item<double>() == 0.0);
+  };
+  const auto detached = [](const LossInput& input) -> LossTerms {
+    return {{"loss", input.log_probs.detach().sum(), static_cast<double>(input.batch.num_tokens())}};
+  };
+  CHECK(engine.forward_backward_batch(batch, constant, true).loss() == doctest::Approx(4.0 / 3.0));
+  for (const auto& message :
+       {test::error_of([&] { engine.forward_backward_batch(batch, constant); }), test::error_of([&] {
+          engine.optimizer_zero_grad();
+          engine.forward_backward_batch(batch, detached);
+        })})
+    CHECK(message ==
+          "loss closure: the loss does not depend on the model's outputs, so there is nothing to learn; "
+          "compute "
+          "it from the closure's argument, without detach().");
+  // Where nothing counts, there need not be anything to differentiate.
+  engine.optimizer_zero_grad();
+  const auto none = [](const LossInput&) -> LossTerms { return {{"loss", number(0), 0.0}}; };
+  CHECK_NOTHROW(engine.forward_backward_batch(batch, none));
 }
 
 TEST_CASE("every aggregation of policy losses: value and gradient by hand, in any split") {

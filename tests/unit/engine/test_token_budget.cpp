@@ -376,11 +376,10 @@ TEST_CASE("the inverse permutation restores the input's order") {
 
 TEST_CASE("what does not fit is named with its numbers") {
   const Lengths lengths{5, 12, 7};
-  CHECK_THROWS_WITH_AS(
-      partition_by_token_budget(lengths, {.max_tokens = 10}),
-      "token budget: sequence 1 has 12 tokens, the cap per micro-batch is 10; raise the cap or shorten "
-      "the sequence.",
-      UserError);
+  CHECK_THROWS_WITH_AS(partition_by_token_budget(lengths, {.max_tokens = 10}),
+                       "token budget: sequence 1 has 12 tokens, the cap per micro-batch is 10; raise "
+                       "max_tokens_per_micro_batch or shorten the sequence.",
+                       UserError);
   CHECK_THROWS_WITH_AS(
       partition_by_token_budget(lengths, {.max_tokens = 12}, Lengths{3, 4, 4}),
       "token budget: group 4 must stay in one micro-batch and has 19 tokens up to sequence 2, the cap "
@@ -388,11 +387,10 @@ TEST_CASE("what does not fit is named with its numbers") {
       UserError);
   CHECK_THROWS_WITH_AS(partition_by_token_budget(lengths, {.max_tokens = 12}, Lengths{3}),
                        "token budget: there are 1 group numbers for 3 sequences.", UserError);
-  CHECK_THROWS_WITH_AS(
-      partition_by_token_budget(Lengths{4, -1}, {.max_tokens = 12}),
-      "token budget: sequence 1 has -1 tokens, the cap per micro-batch is 12; raise the cap or shorten "
-      "the sequence.",
-      UserError);
+  CHECK_THROWS_WITH_AS(partition_by_token_budget(Lengths{4, -1}, {.max_tokens = 12}),
+                       "token budget: sequence 1 has -1 tokens, the cap per micro-batch is 12; raise "
+                       "max_tokens_per_micro_batch or shorten the sequence.",
+                       UserError);
   CHECK_THROWS_WITH_AS(partition_by_token_budget(lengths, {}),
                        "token budget: max_tokens is 0; it must be from 1 to 2147483647.", UserError);
   CHECK_THROWS_WITH_AS(partition_by_token_budget(lengths, {.max_tokens = 12, .data_parallel_size = 0}),
