@@ -232,10 +232,9 @@ std::string describe_slot(const Slot& slot) {
   else if (dtype >= 0)
     text += concat(" of ", slot.elements.load(), " ", name_of(static_cast<c10::ScalarType>(dtype)));
   if (peer >= 0) text += concat(operation == Operation::send ? " to rank " : " from rank ", peer);
-  if (is_transfer(operation))
-    return text + concat(" (call ", slot.transfers.load(), " of send, recv and exchange in group '",
-                         slot.name, "')");
-  return text + concat(" (operation ", slot.number.load(), " of group '", slot.name, "')");
+  return is_transfer(operation)
+             ? text + concat(" (transfer ", slot.transfers.load(), " of group '", slot.name, "')")
+             : text + concat(" (operation ", slot.number.load(), " of group '", slot.name, "')");
 }
 
 // What a rank is doing.
@@ -265,7 +264,8 @@ std::string describe_others(const MpiJob& job, const Members& members, const std
     doing[describe_row(*row, row->slots[members.slots[i]])].push_back(members.ranks[i]);
   }
   std::string text;
-  for (const auto& [what, ranks] : doing) text += concat("; each of the ranks ", some_of(ranks), " ", what);
+  for (const auto& [what, ranks] : doing)
+    text += concat(ranks.size() == 1 ? "; rank " : "; each of the ranks ", some_of(ranks), " ", what);
   return text;
 }
 

@@ -36,14 +36,25 @@ SharedStages::SharedStages(std::vector<std::byte*> stages, std::int64_t bytes, i
 void SharedStages::gather(std::byte* all, std::span<const std::int64_t> bytes,
                           function_ref<void()> meet) const {
   const std::vector<std::int64_t> offsets = offsets_of(bytes);
-  const std::int64_t most = *std::max_element(bytes.begin(), bytes.end());
-  for (std::int64_t begin = 0; begin < most; begin += bytes_) {
-    const auto place = [&](int r) { return all + offsets[static_cast<std::size_t>(r)] + begin; };
-    const auto length = [&](int r) { return of_round(bytes[static_cast<std::size_t>(r)], begin, bytes_); };
-    copy_bytes(stage(rank_), place(rank_), length(rank_));
-    meet();
+  const std::int64_t most = *std::max_element(bytes.begin(), bytes.end()), half = bytes_ / 128 * 64;
+  const auto place = [&](int r, std::int64_t begin) {
+    return all + offsets[static_cast<std::size_t>(r)] + begin;
+  };
+  const auto length = [&](int r, std::int64_t begin) {
+    return of_round(bytes[static_cast<std::size_t>(r)], begin, half);
+  };
+  const auto side = [&](int r, std::int64_t begin) { return stage(r) + begin / half % 2 * half; };
+  const auto put = [&](std::int64_t begin) {
+    copy_bytes(side(rank_, begin), place(rank_, begin), length(rank_, begin));
+  };
+  if (most == 0) return;
+  put(0);
+  meet();
+  for (std::int64_t begin = 0; begin < most; begin += half) {
+    // One half of the stages is filled while the other is read, so that a root need not wait for its readers.
+    if (begin + half < most) put(begin + half);
     for (int r = 0; r < size(); ++r)
-      if (r != rank_) copy_bytes(place(r), stage(r), length(r));
+      if (r != rank_) copy_bytes(place(r, begin), side(r, begin), length(r, begin));
     meet();
   }
 }
