@@ -393,6 +393,23 @@ TEST_CASE_TEMPLATE_DEFINE("send and recv down a chain and back", Maker, conform_
     }
 }
 
+TEST_CASE_TEMPLATE_DEFINE("transfers of an exchange do not wait for each other", Maker, conform_apart) {
+  auto c = Maker::make();
+  // Rank 0 gives and takes in one call; what it takes depends on what it gave, once around.
+  for (const std::int64_t n : {std::int64_t{3}, std::int64_t{100'003}}) {
+    const Tensor sent = filled(n, at::kFloat, [&](std::int64_t i) { return whole_number(0, i, at::kFloat); });
+    Tensor t = mgfl::zeros({n}, at::kFloat);
+    if (c.rank() == 0) {
+      const Transfer both[] = {Transfer::receive(t, c.size() - 1), Transfer::send(sent, 1 % c.size())};
+      c.exchange(both);
+    } else {
+      c.recv(t, c.rank() - 1);
+      c.send(t, (c.rank() + 1) % c.size());
+    }
+    CHECK(same_bits(t, sent));
+  }
+}
+
 TEST_CASE_TEMPLATE_DEFINE("no rank leaves a barrier before all have entered", Maker, conform_barrier) {
   auto c = Maker::make();
   const auto seconds = [] {
@@ -574,6 +591,7 @@ TEST_CASE_TEMPLATE_DEFINE("a wrong call is refused on every rank, and the next o
   TEST_CASE_TEMPLATE_INVOKE(conform_exchange, __VA_ARGS__);   \
   TEST_CASE_TEMPLATE_INVOKE(conform_pairs, __VA_ARGS__);      \
   TEST_CASE_TEMPLATE_INVOKE(conform_send, __VA_ARGS__);       \
+  TEST_CASE_TEMPLATE_INVOKE(conform_apart, __VA_ARGS__);      \
   TEST_CASE_TEMPLATE_INVOKE(conform_barrier, __VA_ARGS__);    \
   TEST_CASE_TEMPLATE_INVOKE(conform_values, __VA_ARGS__);     \
   TEST_CASE_TEMPLATE_INVOKE(conform_split, __VA_ARGS__);      \

@@ -9,6 +9,7 @@
 
 namespace mgfl_test {
 
+using mgfl::concat;
 using mgfl::parallel::Mpi;
 using mgfl::parallel::MpiOptions;
 
@@ -175,6 +176,25 @@ TEST_CASE("calls that differ between ranks are named on every rank") {
   CHECK_THROWS_WITH_AS(c.all_reduce(odd ? strided : square, ReduceOp::sum),
                        doctest::Contains("wrong on rank 1, its tensor is not contiguous"), mgfl::RunError);
   c.barrier();
+}
+
+TEST_CASE("more groups than the board has places for, all at work") {
+  Mpi c = Usual::make();
+  std::vector<Mpi> groups;
+  for (int i = 0; i < 80; ++i) groups.push_back(c.split(0, c.rank(), concat("group ", i)));
+  // Unlike numbers of operations, in unlike orders; so that groups that share a place cannot fit by chance.
+  for (int turn = 0; turn < 3; ++turn)
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      Mpi& group = groups[turn % 2 ? i : groups.size() - 1 - i];
+      for (std::size_t repeat = 0; repeat <= i % 3; ++repeat) {
+        Tensor t =
+            filled(1009, at::kFloat, [&](std::int64_t k) { return whole_number(c.rank(), k, at::kFloat); });
+        group.all_reduce(t, ReduceOp::sum);
+        CHECK(same_bits(t, filled(1009, at::kFloat, [&](std::int64_t k) {
+                          return reduced(c.size(), k, at::kFloat, ReduceOp::sum);
+                        })));
+      }
+    }
 }
 
 TEST_CASE("places in the job") {
