@@ -171,8 +171,9 @@ TEST_CASE_TEMPLATE_DEFINE("16-bit floats are summed in fp32 and rounded once", M
 
 TEST_CASE_TEMPLATE_DEFINE("sums run in rank order at every place of every tensor", Maker, conform_order) {
   auto c = Maker::make();
-  // In fp32 ((1e8 + 1) - 1e8) + 1 is 1; every other order gives another sum.
-  const float terms[] = {1e8f, 1, -1e8f, 1, 3e7f, 1, -3e7f, 2};
+  // In fp32 ((1e8 + 1) - 1e8) + 3 is 3: what is added to a large number is lost, what comes after it has gone
+  // is not. Orders that lose other terms give other sums.
+  const float terms[] = {1e8f, 1, -1e8f, 3, 2e8f, 5, -2e8f, 2};
   REQUIRE(c.size() <= 8);
   float sum = 0;
   for (int r = 0; r < c.size(); ++r) sum += terms[r];
