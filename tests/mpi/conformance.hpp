@@ -10,7 +10,6 @@
 #include <limits>
 #include <numeric>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "mgfl/base/error.hpp"
@@ -157,7 +156,8 @@ TEST_CASE_TEMPLATE_DEFINE("16-bit floats are summed in fp32 and rounded once", M
   // 256 + 1 + 1 + ... sticks at 256 in bf16, 2048 + 1 + 1 + ... at 2048 in fp16.
   for (const std::int64_t n : sizes<Maker>(c.size(), 2)) {
     CAPTURE(n);
-    for (const auto& [dtype, large] : {std::pair{at::kBFloat16, 256.0}, {at::kHalf, 2048.0}}) {
+    for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+      const double large = dtype == at::kHalf ? 2048 : 256;
       const Tensor own = filled(n, dtype, [&](std::int64_t) { return c.rank() == 0 ? large : 1.0; });
       Tensor t = own.clone();
       c.all_reduce(t, ReduceOp::sum);
