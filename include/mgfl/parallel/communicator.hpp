@@ -110,7 +110,8 @@ concept HasSendRecv = requires(C& c, const Tensor& sent, Tensor& received) {
 };
 
 /// Sends and receives as one call, each of which proceeds without regard to the others, so that no order of
-/// theirs can deadlock. The k-th send from a to b belongs to the k-th receive on b from a.
+/// theirs can deadlock. The k-th send from a to b belongs to the k-th receive on b from a. A tensor that is
+/// received must not overlap another one of the call.
 template <class C>
 concept HasExchange = requires(C& c, std::span<const Transfer> transfers) {
   c.exchange(transfers);
