@@ -63,7 +63,9 @@ Failure describe(std::exception_ptr exception) {
     // what() would add a stack trace.
     return {2, error.what_without_backtrace()};
   } catch (const std::bad_alloc&) {
-    return {2, "this process is out of memory; use a smaller micro-batch or model, or fewer ranks on this machine."};
+    return {
+        2,
+        "this process is out of memory; use a smaller micro-batch or model, or fewer ranks on this machine."};
   } catch (const std::exception& error) {
     return {2, error.what()};
   } catch (...) {
