@@ -107,6 +107,8 @@ TEST_CASE("a vendor's engine and its step") {
   const auto batch = batch_of(Lists{{1, 2, 3}});
   engine.train_batch(batch, SftLoss{});
   CHECK(engine.steps == 0);
+  engine.optimizer_zero_grad();
+  engine.forward_backward_batch(batch, SftLoss{});
   engine.optimizer_step();
   CHECK(engine.steps == 1);
 
