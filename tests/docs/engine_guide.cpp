@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "mgfl/base/error.hpp"  // mgfl/engine/engine_steps_decl.hpp calls check_user
+
 #include "acme/engine/build_optimizer.hpp"
 #include "acme/engine/fast.hpp"
 #include "mgfl/tensor/factory.hpp"
