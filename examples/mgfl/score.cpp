@@ -48,6 +48,29 @@ TokenFile read_input(const ScoreOptions& options, std::int64_t vocab_size) {
   }
 }
 
+/// UserError where a sequence is longer than the cap, in the file's words and the flag's.
+void check_cap(const ScoreOptions& options, const Batch& batch) {
+  if (!options.batch.max_tokens_per_micro_batch) return;
+  const auto cap = *options.batch.max_tokens_per_micro_batch;
+  const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s)
+    check_user(borders[s + 1] - borders[s] <= cap, options.input, ": sequence ", s, " has ",
+               borders[s + 1] - borders[s], " tokens, more than --max-tokens-per-micro-batch ", cap,
+               "; shorten it, or raise --max-tokens-per-micro-batch.");
+}
+
+/// What the gradients need of an optimizer: that it takes the loss scale off them, and nothing else.
+template <class E>
+optimizer::OptimizerConfig unscaling_only() {
+  optimizer::OptimizerConfig config;
+  config.lr = 0;
+  if constexpr (E::precision::scales_loss) {
+    config.initial_loss_scale = 65536;
+    config.hysteresis = 1;  // one overflow, half the scale
+  }
+  return config;
+}
+
 /// Outputs and loss of this rank's share; outputs alone where a value head has no returns to learn.
 template <class E>
 auto run_share(E& engine, const ScoreOptions& options, const Batch& share) {
@@ -61,22 +84,43 @@ auto run_share(E& engine, const ScoreOptions& options, const Batch& share) {
   }
 }
 
+/// The same, and with --grads gradients of the mean: a step with a learning rate of 0 divides them by the
+/// loss scale. RunError where they are not finite at any scale. Collective.
+template <class E>
+auto run_with_gradients(E& engine, const ScoreOptions& options, const Batch& share, double& grad_norm) {
+  auto result = run_share(engine, options, share);
+  if (!options.grads) return result;
+  auto step = engine.optimizer_step();
+  while (step.found_inf) {
+    check_run(step.loss_scale > 1, options.input, ": the gradients of mean_loss, which is ", result.loss(),
+              ", are not finite; look at the input's and the model's numbers, or take a precision of more "
+              "range, as fp32.");
+    engine.optimizer_zero_grad();
+    result = run_share(engine, options, share);
+    step = engine.optimizer_step();
+  }
+  grad_norm = step.grad_norm;
+  return result;
+}
+
 template <class E, class C>
 int score(const ScoreOptions& options, Rank<C>& rank) {
   constexpr auto dtype = E::precision::main_dtype;
   auto config = engine_config(options.batch);
   config.forward_only = !options.grads;
   config.calculate_entropy = !has_value_head<E>;
-  E engine(model_config(options.model, options.seed, rank.world.rank()), config, {}, constant_schedule(0),
-           rank.context());
+  E engine(model_config(options.model, options.seed, rank.world.rank()), config, unscaling_only<E>(),
+           constant_schedule(0), rank.context());
   initialize(engine, rank);
 
   const auto file = read_input<E>(options, engine.config().vocab_size);
   const auto& batch = file.packed.batch;
+  check_cap(options, batch);
   const auto [first, last] = share_of(batch.num_sequences(), rank.world);
   const auto share = sequences_of(batch, first, last);
   const std::int64_t offset = batch.cu_seqlens.template const_data_ptr<std::int32_t>()[first];
-  const auto result = run_share(engine, options, share);
+  double grad_norm = 0;
+  const auto result = run_with_gradients(engine, options, share, grad_norm);
 
   // Every rank fills its own tokens in; the sum over ranks is the whole.
   const auto whole = [&](const Tensor& values) {
@@ -105,7 +149,7 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
                     static_cast<std::int64_t>(result.metrics.empty() ? 0 : result.metrics[0].count));
   }
   if (options.grads) {
-    results.number("grad_norm", engine.optimizer().grad_norm());
+    results.number("grad_norm", grad_norm);
     for (const auto& param : engine.param_buffer().params)
       for (const auto& [name, shape, view] :
            bridge::hf_tensors(engine.config(), *param.desc, *param.main_grad))

@@ -1,5 +1,6 @@
 #include "examples/mgfl/token_file.hpp"
 
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -27,18 +28,21 @@ class Reader {
   const std::string& prefix() const { return prefix_; }
   bool has(const std::string& name) const { return file_.has(prefix_ + name); }
 
-  Tensor integers(const std::string& name) const {
+  Tensor integers(const std::string& name, bool may_be_bool = false) const {
     if (!has(name)) return {};
     const auto tensor = file_.tensor(prefix_ + name);
-    check_user(c10::isIntegralType(tensor.scalar_type(), false), path_, ": tensor '", prefix_, name,
+    check_user(c10::isIntegralType(tensor.scalar_type(), may_be_bool), path_, ": tensor '", prefix_, name,
                "' has dtype ", c10::toString(tensor.scalar_type()), "; it must be an integer type.");
     return tensor.to(at::kLong);
   }
 
-  /// int64 or fp32 [rows, length]; undefined where the file has none.
-  Tensor integer_rows(const std::string& name) const { return rows(integers(name), name); }
-  Tensor real_rows(const std::string& name) const {
-    return rows(has(name) ? file_.tensor(prefix_ + name).to(at::kFloat) : Tensor(), name);
+  /// int64 [rows, length]; undefined where the file has none.
+  Tensor integer_rows(const std::string& name, bool may_be_bool = false) const {
+    return rows(integers(name, may_be_bool), name);
+  }
+  /// The same for real numbers, in the given dtype.
+  Tensor real_rows(const std::string& name, at::ScalarType dtype) const {
+    return rows(has(name) ? file_.tensor(prefix_ + name).to(dtype) : Tensor(), name);
   }
 
  private:
@@ -66,16 +70,23 @@ Tensor borders_of(const Reader& reader, const std::string& path) {
              "attention_mask' and cu_seqlens cannot both be given; packed sequences have no padding.");
   check_user(borders.dim() == 1, path, ": '", reader.prefix(), "cu_seqlens' has ", borders.dim(),
              " dimensions; it must be one list of borders.");
-  return borders.to(at::kInt).clone();  // not the file's own memory
+  const auto list = borders.contiguous();
+  for (std::int64_t i = 0; i < list.numel(); ++i) {
+    const auto border = list.const_data_ptr<std::int64_t>()[i];
+    check_user(border >= 0 && border <= std::numeric_limits<std::int32_t>::max(), path, ": '",
+               reader.prefix(), "cu_seqlens' is ", border, " at entry ", i,
+               "; a border must be from 0 to 2147483647.");
+  }
+  return list.to(at::kInt).clone();  // not the file's own memory
 }
 
 PaddedBatch padded_batch(const Reader& reader) {
   PaddedBatch padded;
   padded.input_ids = reader.integer_rows("input_ids");
-  padded.attention_mask = reader.integer_rows("attention_mask");
+  padded.attention_mask = reader.integer_rows("attention_mask", true);
   padded.labels = reader.integer_rows("labels");
   padded.position_ids = reader.integer_rows("position_ids");
-  padded.loss_mask = reader.real_rows("loss_mask");
+  padded.loss_mask = reader.real_rows("loss_mask", at::kFloat);
   return padded;
 }
 
@@ -95,8 +106,9 @@ TokenFile packed(const std::string& path, const Reader& reader, const PaddedBatc
   return file;
 }
 
-std::span<const float> numbers_of(const Tensor& tensor) {
-  return {tensor.const_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+template <class Real>
+std::span<const Real> numbers_of(const Tensor& tensor) {
+  return {tensor.const_data_ptr<Real>(), static_cast<std::size_t>(tensor.numel())};
 }
 
 }  // namespace
@@ -119,14 +131,14 @@ TokenFile read_value_file(const std::string& path, const std::string& prefix, st
   if (!padded.labels.defined()) padded.labels = padded.input_ids;
   constexpr std::pair<const char*, const char*> fields[] = {{"returns", "returns"}, {"old_values", "values"}};
   for (const auto& [name, field] : fields)
-    if (reader.has(name)) padded.token_fields.set(field, reader.real_rows(name));
+    if (reader.has(name)) padded.token_fields.set(field, reader.real_rows(name, at::kDouble));
 
   auto file = packed(path, reader, padded, vocab_size);
   auto& batch = file.packed.batch;
   batch.loss_mask = batch.loss_mask.mul(batch.labels.ne(ignore_index));
   for (const auto& [name, field] : fields)
     if (const auto numbers = batch.token_fields.find(field); numbers.defined())
-      check_value_data(path, name, numbers_of(numbers), numbers_of(batch.loss_mask));
+      check_value_data(path, name, numbers_of<double>(numbers), numbers_of<float>(batch.loss_mask));
   return file;
 }
 

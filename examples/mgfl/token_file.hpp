@@ -25,8 +25,8 @@ struct TokenFile {
 /// next token of its sequence. UserError naming file and tensor for whatever does not fit.
 TokenFile read_token_file(const std::string& path, const std::string& prefix, std::int64_t vocab_size);
 
-/// The same for a value head, with the token fields `returns` and `values` where the file has returns and
-/// old_values. A position whose label is ignored does not count in the loss; without labels all do.
+/// The same for a value head, with the token fields `returns` and `values`, fp64, where the file has returns
+/// and old_values. A position whose label is ignored does not count in the loss; without labels all do.
 TokenFile read_value_file(const std::string& path, const std::string& prefix, std::int64_t vocab_size);
 
 }  // namespace mgfl::program

@@ -186,7 +186,8 @@ class Run {
   Batch batch_after(std::int64_t consumed_samples, const data::Dataset& dataset,
                     data::GlobalBatches& batches) {
     const auto samples = batches.rank_samples(consumed_samples);
-    const auto batch = read_batch(dataset, samples, engine_.config().vocab_size, options_.seq_length);
+    const auto batch = read_batch(dataset, samples, engine_.config().vocab_size,
+                                  {options_.seq_length, options_.batch.max_tokens_per_micro_batch});
     if (!options_.batch.max_tokens_per_micro_batch || rank_.world.size() == 1) return batch;
     TokenBudget budget;
     budget.max_tokens = *options_.batch.max_tokens_per_micro_batch;

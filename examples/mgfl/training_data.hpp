@@ -19,10 +19,15 @@ data::Dataset open_data(const std::vector<std::string>& arguments, std::int64_t 
                         std::uint64_t seed, bool shuffle, std::optional<std::int64_t> num_samples,
                         bool with_returns);
 
+/// The most tokens that a sample may have, by the flags that say so.
+struct SampleLimits {
+  std::optional<std::int64_t> sequence_length, max_tokens_per_micro_batch;
+};
+
 /// The given samples (data::padding_sample: one without anything to learn), packed; their returns are the
 /// token field of that name. UserError naming file, sample and position for a token id outside the
-/// vocabulary.
+/// vocabulary, and naming file, sample and flag for a sample above a limit.
 Batch read_batch(const data::Dataset& dataset, std::span<const std::int64_t> samples, std::int64_t vocab_size,
-                 std::optional<std::int64_t> longest);
+                 const SampleLimits& limits);
 
 }  // namespace mgfl::program

@@ -6,9 +6,9 @@
 
 namespace mgfl::program {
 
-/// UserError, naming `where` and `name`, unless loss_mask is 0 or 1 everywhere and the numbers are finite
-/// wherever it is 1.
-void check_value_data(const std::string& where, const char* name, std::span<const float> numbers,
+/// UserError, naming `where` and `name`, unless loss_mask is 0 or 1 everywhere and the numbers are finite in
+/// fp32 wherever it is 1.
+void check_value_data(const std::string& where, const char* name, std::span<const double> numbers,
                       std::span<const float> loss_mask);
 
 }  // namespace mgfl::program

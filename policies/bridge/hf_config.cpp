@@ -421,8 +421,8 @@ HfConfig parse_hf_config(std::string text, const std::filesystem::path& source, 
     if (head != Head::value)
       fields.fail(
           "architecture ", architecture.name,
-          " is a value model, no language model; load it with --value-head, or in C++ with Head::value "
-          "(MegatronEngineWithValueHead)");
+          " is a value model, no language model; mgfl score and mgfl train take it with --value-head; in C++ "
+          "load it with Head::value (MegatronEngineWithValueHead)");
     check_one_label(fields, architecture.name);
   }
   refuse_unsupported(fields);

@@ -1,7 +1,6 @@
 #include "policies/data/jsonl_dataset.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,29 +12,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "mgfl/base/edit_distance.hpp"
 #include "mgfl/base/error.hpp"
 #include "policies/data/mapped_file.hpp"
+#include "policies/data/sample_names.hpp"
 
 namespace mgfl::data {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::array<std::string_view, 3> known_keys{"input_ids", "labels", "loss_mask"};
-// Keys of other programs' samples that would change what is trained; ignoring them in silence would be wrong.
-constexpr std::array<std::string_view, 3> unsupported_keys{"attention_mask", "position_ids", "cu_seqlens"};
-
-void check_key(const std::string& key) {
-  for (const std::string_view known : known_keys)
-    if (key == known) return;
-  for (const std::string_view other : unsupported_keys)
-    check_user(key != other, "has the key \"", key, "\", which is not supported; leave it out");
-  // Other keys may hold what people like to keep beside the tokens, but a slip of the pen must not pass for
-  // one.
-  for (const std::string_view known : known_keys)
-    check_user(edit_distance(key, known) > 2, "has the key \"", key, "\"; did you mean \"", known, "\"?");
-}
 
 std::vector<std::int64_t> whole_numbers(const Json& list, std::string_view key, bool may_be_ignored) {
   check_user(list.is_array(), "has no list under \"", key, "\"");
@@ -56,9 +40,11 @@ std::vector<std::int64_t> whole_numbers(const Json& list, std::string_view key, 
   return numbers;
 }
 
-std::vector<float> real_numbers(const Json& list, std::string_view key, bool may_be_negative) {
+// `Real` is what they are kept as; either way they must lie in fp32's range, which a model computes in.
+template <class Real>
+std::vector<Real> real_numbers(const Json& list, std::string_view key, bool may_be_negative) {
   check_user(list.is_array(), "has no list under \"", key, "\"");
-  std::vector<float> values;
+  std::vector<Real> values;
   values.reserve(list.size());
   for (const Json& value : list) {
     check_user(value.is_number() && std::isfinite(value.get<float>()) &&
@@ -66,7 +52,7 @@ std::vector<float> real_numbers(const Json& list, std::string_view key, bool may
                "has ", value.dump(-1, ' ', false, Json::error_handler_t::replace), " at position ",
                values.size(), " of \"", key, "\", where a number", may_be_negative ? "" : " of 0 or more",
                " is due");
-    values.push_back(value.get<float>());
+    values.push_back(value.get<Real>());
   }
   return values;
 }
@@ -90,12 +76,13 @@ Sample parse(std::string_view text, bool with_returns) {
   }
   check_user(line.is_object(), "is not a JSON object");
   check_user(repeated.empty(), "has the key \"", repeated, "\" twice; keep one");
-  for (const auto& [key, value] : line.items()) check_key(key);
+  for (const auto& [key, value] : line.items()) check_sample_name(key, SampleNames::keys_of_lines);
   check_user(line.contains("input_ids"), "has no \"input_ids\"");
   auto ids = whole_numbers(line["input_ids"], "input_ids", false);
   check_user(!ids.empty(), "has no token in \"input_ids\"; leave the line out");
   std::vector<std::int64_t> labels;
-  std::vector<float> mask, returns;
+  std::vector<float> mask;
+  std::vector<double> returns;
   const auto check_length = [&](std::string_view key, std::size_t length) {
     check_user(length == ids.size(), "has ", ids.size(), " input_ids, but ", length, " ", key,
                "; they must be equally long");
@@ -105,12 +92,12 @@ Sample parse(std::string_view text, bool with_returns) {
     check_length("labels", labels.size());
   }
   if (line.contains("loss_mask")) {
-    mask = real_numbers(line["loss_mask"], "loss_mask", false);
+    mask = real_numbers<float>(line["loss_mask"], "loss_mask", false);
     check_length("values of loss_mask", mask.size());
   }
   if (with_returns) {
     check_user(line.contains("returns"), "has no \"returns\", which a value head learns");
-    returns = real_numbers(line["returns"], "returns", true);
+    returns = real_numbers<double>(line["returns"], "returns", true);
     check_length("returns", returns.size());
   }
   return make_sample(std::move(ids), std::move(labels), std::move(mask), std::move(returns));

@@ -14,7 +14,7 @@ struct PackedBatch {
   std::vector<std::int64_t> input_ids, labels;  // [tokens]
   std::vector<float> loss_mask;                 // [tokens]
   std::vector<std::int32_t> cu_seqlens;         // 0, ..., tokens
-  std::vector<float> returns = {};              // [tokens] where the samples have any
+  std::vector<double> returns = {};             // [tokens] where the samples have any
 
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(input_ids.size()); }
   bool operator==(const PackedBatch&) const = default;

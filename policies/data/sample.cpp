@@ -8,7 +8,7 @@
 namespace mgfl::data {
 
 Sample make_sample(std::vector<std::int64_t> input_ids, std::vector<std::int64_t> labels,
-                   std::vector<float> loss_mask, std::vector<float> returns) {
+                   std::vector<float> loss_mask, std::vector<double> returns) {
   const std::size_t length = input_ids.size();
   check_user(length > 0, "A sample without tokens cannot be trained on; leave it out.");
   check_user(length <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()), "A sample has ",

@@ -18,7 +18,7 @@ struct Sample {
   std::vector<std::int64_t> labels;
   std::vector<float> loss_mask;
   std::vector<std::int32_t> cu_seqlens;  // borders of the documents inside: 0, ..., length
-  std::vector<float> returns = {};
+  std::vector<double> returns = {};
 
   std::int64_t length() const { return static_cast<std::int64_t>(input_ids.size()); }
   bool operator==(const Sample&) const = default;
@@ -28,7 +28,7 @@ struct Sample {
 /// the last predicts nothing; without `loss_mask` (empty) all positions count. The mask is 0 wherever a label
 /// is ignored; with `returns` and without labels it is nowhere, since a value head predicts no token.
 Sample make_sample(std::vector<std::int64_t> input_ids, std::vector<std::int64_t> labels = {},
-                   std::vector<float> loss_mask = {}, std::vector<float> returns = {});
+                   std::vector<float> loss_mask = {}, std::vector<double> returns = {});
 
 /// The same sample with nothing to learn from: labels ignored, mask 0. It fills up an incomplete evaluation
 /// batch.

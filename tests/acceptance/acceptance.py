@@ -30,6 +30,7 @@ DTYPES = {
     "BF16": np.dtype("<u2"),
     "I64": np.dtype("<i8"),
     "I32": np.dtype("<i4"),
+    "BOOL": np.dtype("?"),
 }
 
 

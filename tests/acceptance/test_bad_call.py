@@ -60,6 +60,12 @@ class ScoreInput(Refusal):
             ),
             "bounds from 1": (changed(cu_seqlens=np.append(1, bounds[1:]).astype(np.int32)), "cu_seqlens"),
             "bounds decreasing": (changed(cu_seqlens=bounds[[0, 2, 1, 3, 4]]), "cu_seqlens"),
+            "bounds beyond 32 bits": (
+                changed(cu_seqlens=bounds.astype(np.int64) + (np.arange(len(bounds)) == 1) * 2**32),
+                "cu_seqlens",
+                str(int(bounds[1]) + 2**32),
+                "entry 1",
+            ),
             "bounds too short": (changed(cu_seqlens=bounds[:-1]), "cu_seqlens", "27", "40"),
             "bounds too long": (
                 changed(cu_seqlens=np.append(bounds, 41).astype(np.int32)),

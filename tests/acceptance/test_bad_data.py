@@ -56,8 +56,60 @@ class TrainInput(Refusal):
             "no input_ids": ({"labels": rows["labels"]}, "input_ids"),
             "labels of another shape": ({**rows, "labels": rows["labels"][:, 1:]}, "labels"),
             "no rows": ({"input_ids": rows["input_ids"][:0]}, "input_ids|rows|samples|empty"),
+            "position_ids": ({**rows, "position_ids": rows["input_ids"]}, '"position_ids"', "not supported"),
+            "cu_seqlens": ({**rows, "cu_seqlens": np.int32([0, 3])}, '"cu_seqlens"', "not supported"),
         }
-        self.each(cases, lambda data, *patterns: self.train_refused(*patterns, data=data))
+        for slip, known in (
+            ("label", "labels"),
+            ("input_id", "input_ids"),
+            ("loss_masks", "loss_mask"),
+            ("return", "returns"),
+            ("attention_mark", "attention_mask"),
+        ):
+            cases[slip] = ({**rows, slip: rows["labels"]}, f'"{slip}"; did you mean "{known}"')
+        self.each(
+            cases, lambda data, *patterns: self.train_refused(r"\.safetensors", *patterns, data=data)
+        )
+
+    def test_masks_of_padding(self):
+        rows = train_rows(self.expected)
+        ones = np.ones_like(rows["input_ids"])
+
+        def mask(row, begin, end, value):
+            changed = ones.copy()
+            changed[row, begin:end] = value
+            return {**rows, "attention_mask": changed}
+
+        length = ones.shape[1]
+        cases = {
+            "hole": (mask(2, 3, 4, 0), "hole in row 2 at position 3"),
+            "other number": (mask(1, 4, 5, 2), "attention_mask is 2 in row 1 at position 4"),
+            "padding alone": (mask(5, 0, length, 0), "attention_mask is 0 all along row 5"),
+            "real": ({**rows, "attention_mask": ones.astype(np.float32)}, "attention_mask", "integer"),
+            "another shape": ({**rows, "attention_mask": ones[:, 1:]}, "attention_mask", "shape"),
+        }
+        self.each(
+            cases, lambda data, *patterns: self.train_refused(r"\.safetensors: ", *patterns, data=data)
+        )
+        self.train_refused("hole in row 2", data=cases["hole"][0], ranks=2)
+
+    def test_a_sample_above_the_token_cap(self):
+        """Told with file, sample and flag, by train and by score."""
+        rows = train_rows(self.expected)
+        length = rows["input_ids"].shape[1]
+        short = np.arange(5) != 2
+        mask = np.where(short[:, None] & (np.arange(length) >= 5), 0, 1)
+        rows = {**{name: tensor[:5] for name, tensor in rows.items()}, "attention_mask": mask}
+        flags = ("--max-tokens-per-micro-batch", 6)
+        told = (rf"\.safetensors: s\w+ 2 has {length} tokens", "more than --max-tokens-per-micro-batch 6")
+        lines = self.path(".jsonl")
+        lines.write_text('{"input_ids": [5, 6]}\n{"input_ids": [5, 6, 7, 8, 9, 10, 11]}\n')
+        for ranks in (1, 2):
+            train = (*flags, "--global-batch-size", 4, "--no-shuffle")
+            self.train_refused(*told, data=rows, flags=train, ranks=ranks)
+            self.score_refused(*told, source=rows, flags=flags, ranks=ranks)
+            train = (*flags, "--global-batch-size", 2, "--no-shuffle")
+            self.train_refused(r"\.jsonl: sample 1 has 7 tokens", told[1], data=lines, flags=train, ranks=ranks)
 
     def test_missing_files(self):
         self.train_refused("nowhere", data=self.folder / "nowhere")

@@ -4,6 +4,7 @@ import json
 
 import acceptance
 from acceptance import Case, fixture, metrics, np, run
+from test_score import left_padded
 
 
 def write_indexed(prefix, documents, dtype=np.uint16):
@@ -87,6 +88,32 @@ class Rows(Data):
                     losses, lines = self.losses(model, data, "--no-shuffle", *flags, batch=batch, ranks=ranks)
                     self.near(losses, expected["packed.mean_loss"], 1e-5)
                     self.near([lines[0]["grad_norm"]], [norm], 1e-4 * norm)
+
+    def test_padded_rows_are_their_tokens(self):
+        """At the right, at the left and on both sides, as integers and as bool, as score reads the same file."""
+        expected = fixture("qwen3")
+        names = ("input_ids", "labels", "attention_mask")
+        right = {name: expected[f"padded.{name}"] for name in names}
+        left, _ = left_padded(expected)
+        both = {name: np.pad(left[name], ((0, 0), (0, 3))) for name in names}
+        weights = np.where(np.arange(both["input_ids"].size) % 3, 1, 0.5).astype(np.float32)
+        weighted = {**both, "loss_mask": weights.reshape(both["input_ids"].shape)}
+        weighted["loss_mask"][both["attention_mask"] == 0] = np.float32("nan")  # not looked at
+        sources = {"right": right, "left": left, "both": both, "weighted": weighted}
+        sources["bool"] = {**left, "attention_mask": left["attention_mask"].astype(bool)}
+        sources["no labels"] = {name: tensor for name, tensor in left.items() if name != "labels"}
+        batch, cap = len(right["input_ids"]), ("--max-tokens-per-micro-batch", 60)
+        for what, source in sources.items():
+            file = self.file(source)
+            wanted = self.score("qwen3", file, "--fp64")
+            if what not in ("weighted", "no labels"):
+                self.near(wanted["mean_loss"], expected["packed.mean_loss"], 1e-5)
+            for ranks, flags in ((1, ()), (1, cap), (2, cap)):
+                with self.subTest(padding=what, ranks=ranks, flags=flags):
+                    flags = ("--no-shuffle", "--fp64", *flags)
+                    losses, lines = self.losses("qwen3", file, *flags, batch=batch, ranks=ranks)
+                    self.near(losses, wanted["mean_loss"], 1e-12)
+                    self.assertEqual(lines[0]["tokens"], right["attention_mask"].sum())
 
     def test_ranks_share_by_cost_under_a_token_cap(self):
         """Five rows on two ranks: every token once, and loss, norm and weights of one rank, in double."""

@@ -56,6 +56,29 @@ class FixtureNumbers(Case):
                     self.near(got["mean_loss"], fixture(model)["bf16.mean_loss"], 0.02, model)
 
 
+class HalfPrecision(Case):
+    def near_those_of(self, full, half, what):
+        for name in full:
+            if name.startswith("grad"):
+                self.near(half[name], full[name], 2e-2 * np.abs(full[name]).max(), f"{what} {name}")
+
+    def test_fp16_gradients_have_no_loss_scale_on_them(self):
+        for ranks in (1, 2):
+            source = acceptance.DATA / "qwen3" / "expected.safetensors"
+            full, half = (self.score("qwen3", source, "--grads", *f, ranks=ranks) for f in ((), ("--fp16",)))
+            self.near_those_of(full, half, f"{ranks} ranks")
+
+    def test_of_a_critic_also_where_the_first_scales_overflow(self):
+        expected = fixture("qwen3_value")
+        for factor, ranks in ((1, 1), (3000, 1), (3000, 2)):
+            source = {name: expected[name] for name in ("input_ids", "loss_mask", "returns")}
+            source["returns"] = factor * source["returns"]
+            flags = ("--value-head", "--grads")
+            full = self.score("qwen3_value", source, *flags)
+            half = self.score("qwen3_value", source, *flags, "--fp16", ranks=ranks)
+            self.near_those_of(full, half, f"returns x {factor}")
+
+
 class Sequences(Case):
     def test_packed_equals_each_sequence_alone(self):
         for model in MODELS:
@@ -97,6 +120,12 @@ class Sequences(Case):
                 padding = source["attention_mask"] == 0
                 self.assertEqual(np.abs(got["log_probs"][padding]).max(), 0)
                 self.assertEqual(np.abs(got["token_loss"][padding]).max(), 0)
+
+    def test_a_mask_of_booleans(self):
+        expected = fixture("llama")
+        source, roll = left_padded(expected)
+        got = self.score("llama", {**source, "attention_mask": source["attention_mask"].astype(bool)})
+        self.near(got["token_loss"], roll(expected["padded.token_loss"]), 5e-5)
 
     def test_left_padded_on_two_ranks(self):
         expected = fixture("llama")

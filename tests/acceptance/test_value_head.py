@@ -59,6 +59,33 @@ class FixtureNumbers(Critic):
         wanted = 0.5 * (mask * np.maximum(plain, clipped)).sum() / mask.sum()
         self.near(self.values(source, "--fp64", "--value-clip", 0.3)["mean_loss"], [wanted], 1e-12)
 
+    def test_returns_and_old_values_in_double(self):
+        """F64 numbers that fp32 cannot hold keep all their digits: in score, and in train's rows and lines."""
+        expected = fixture(CRITIC)
+        source = {name: expected[name] for name in ("input_ids", "loss_mask")}
+        mask = source["loss_mask"].astype(np.float64)
+        source["returns"] = expected["returns"] + 1e-3 * np.sin(np.arange(mask.size)).reshape(mask.shape)
+        source["old_values"] = expected["old_values"] + 1e-3 * np.cos(np.arange(mask.size)).reshape(mask.shape)
+        values = self.values(source, "--fp64")["values"]
+        plain = (values - source["returns"]) ** 2
+        wanted = 0.5 * (mask * plain).sum() / mask.sum()
+        bounded = np.clip(values, source["old_values"] - 1e-3, source["old_values"] + 1e-3)
+        clipped = np.maximum(plain, (bounded - source["returns"]) ** 2)
+        lines = self.path(".jsonl")
+        rows = ({n: t[k].tolist() for n, t in source.items() if n != "old_values"} for k in range(len(mask)))
+        lines.write_text("\n".join(map(json.dumps, rows)))
+        for ranks in (1, 2):
+            got = self.values(source, "--fp64", ranks=ranks)
+            self.near(got["mean_loss"], [wanted], 1e-12)
+            got = self.values(source, "--fp64", "--value-clip", 1e-3, ranks=ranks)
+            self.near(got["mean_loss"], [0.5 * (mask * clipped).sum() / mask.sum()], 1e-12)
+            for data in (self.file(source), lines):
+                log = self.path("-log")
+                words = ("train", "--load-hf", acceptance.DATA / CRITIC, "--value-head", "--fp64", "--data", data)
+                words += ("--train-iters", 1, "--global-batch-size", len(mask), "--lr", 0, "--log-dir", log)
+                run(*words, ranks=ranks)
+                self.near([metrics(log)[0]["loss"]], [wanted], 1e-12)
+
     def test_a_row_of_packed_sequences(self):
         expected = fixture(CRITIC)
         norm = float(expected["packed.grad_norm"][0])
@@ -172,6 +199,22 @@ class ThreeSteps(Training):
         for ranks in (1, 2):
             flags = ("--value-head", "--max-tokens-per-micro-batch", 70)
             self.judge(self.train(CRITIC, data, *flags, ranks=ranks), expected)
+
+    def test_padded_rows(self):
+        """The loss that score finds in the same file; returns at padding, NaN here, are none of it."""
+        expected = fixture(CRITIC)
+        mask = expected["padded.attention_mask"]
+        returns = np.full(mask.shape, np.float32("nan"))
+        returns[mask == 1] = expected["packed.returns"][0]
+        left, roll = left_padded(expected)
+        right = {name: expected[f"padded.{name}"] for name in left}
+        for what, source in (("right", {**right, "returns": returns}), ("left", {**left, "returns": roll(returns)})):
+            with self.subTest(padding=what):
+                rows = self.file(source)
+                wanted = self.score(CRITIC, rows, "--value-head", "--fp64")
+                self.near(wanted["mean_loss"], expected["packed.mean_loss"], 1e-5)
+                folder = self.train(CRITIC, rows, "--value-head", "--fp64", iterations=1, batch=len(mask), lr=0)
+                self.near([metrics(folder / "log")[0]["loss"]], wanted["mean_loss"], 1e-12)
 
     def test_every_position_counts_without_labels_and_mask(self):
         expected = fixture(CRITIC)
@@ -310,8 +353,8 @@ class Refused(Refusal):
     def without(self, *names):
         return {name: tensor for name, tensor in self.main.items() if name not in names}
 
-    def changed(self, rows, name, value):
-        return {**rows, name: np.where(np.arange(rows[name].shape[1]) == 5, np.float32(value), rows[name])}
+    def changed(self, rows, name, value, dtype=np.float32):
+        return {**rows, name: np.where(np.arange(rows[name].shape[1]) == 5, dtype(value), rows[name])}
 
     def test_score(self):
         counted = {**self.main, "loss_mask": np.ones_like(self.main["loss_mask"])}
@@ -323,6 +366,7 @@ class Refused(Refusal):
             "temperature": (self.main, ("--temperature", 2), "--temperature", "--value-head"),
             "returns of another shape": ({**self.main, "returns": self.main["returns"][:1]}, (), "returns"),
             "returns NaN": (self.changed(counted, "returns", "nan"), (), "returns", "nan", "position 5"),
+            "returns beyond fp32": (self.changed(counted, "returns", 1e39, np.float64), (), "returns", "e\\+38"),
             "old values inf": (self.changed(counted, "old_values", "inf"), (), "old_values", "inf", "position 5"),
             "half a position": (self.changed(self.main, "loss_mask", 0.5), (), "loss_mask", "0.5"),
             "token": ({**self.main, "input_ids": self.main["input_ids"] + 320}, (), ".safetensors: ", "320"),
@@ -334,14 +378,25 @@ class Refused(Refusal):
 
         self.each(cases, refuse)
         refuse(self.without("returns"), ("--grads",), "'returns'", ranks=2)
+        vast = self.changed(counted, "returns", 1e30)
+        for ranks in (1, 2):
+            told = ("mean_loss", "not finite", "fp32")
+            flags = ("--value-head", "--grads", "--fp16")
+            self.score_refused(
+                *told, model=acceptance.DATA / CRITIC, source=vast, flags=flags, ranks=ranks, status=2
+            )
         self.score_refused(
             "--value-clip", "--value-head", model=acceptance.DATA / CRITIC, source=self.main, flags=("--value-clip", 0.2)
         )
 
     def test_a_critic_is_no_language_model(self):
         for ranks in (1, 2):
-            self.score_refused("value model", "--value-head", model=acceptance.DATA / CRITIC, source=self.main, ranks=ranks)
-        self.train_refused("value model", "--value-head", source=acceptance.DATA / CRITIC)
+            told = ("value model", "mgfl score and mgfl train take it with --value-head")
+            self.score_refused(*told, model=acceptance.DATA / CRITIC, source=self.main, ranks=ranks)
+        self.train_refused(*told, source=acceptance.DATA / CRITIC)
+        words = ("generate", "--load-hf", acceptance.DATA / CRITIC, "--max-new-tokens", 1)
+        words += ("--input", self.file(self.main), "--output", self.out / "o.safetensors")
+        self.refused(words, *told)
 
     def test_a_language_models_checkpoint_is_no_critics(self):
         save = self.folder / "save"

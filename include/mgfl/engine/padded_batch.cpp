@@ -9,24 +9,18 @@
 
 namespace mgfl {
 
-namespace {
-
-/// The tokens [begin, end) of one row of the mask.
-std::pair<std::int64_t, std::int64_t> tokens_of_row(const std::int64_t* row, std::int64_t length,
-                                                    std::int64_t number) {
-  for (std::int64_t t = 0; t < length; ++t)
-    check_user(row[t] == 0 || row[t] == 1, "attention_mask is ", row[t], " in row ", number, " at position ",
+std::pair<std::int64_t, std::int64_t> tokens_of_row(std::span<const std::int64_t> mask, std::int64_t row) {
+  for (std::size_t t = 0; t < mask.size(); ++t)
+    check_user(mask[t] == 0 || mask[t] == 1, "attention_mask is ", mask[t], " in row ", row, " at position ",
                t, "; it must be 1 for tokens and 0 for padding.");
-  std::int64_t begin = 0, end = length;
-  while (begin < length && row[begin] == 0) ++begin;
-  while (end > begin && row[end - 1] == 0) --end;
+  std::size_t begin = 0, end = mask.size();
+  while (begin < end && mask[begin] == 0) ++begin;
+  while (end > begin && mask[end - 1] == 0) --end;
   for (auto t = begin; t < end; ++t)
-    check_user(row[t] != 0, "attention_mask has a hole in row ", number, " at position ", t,
+    check_user(mask[t] != 0, "attention_mask has a hole in row ", row, " at position ", t,
                "; padding may stand before or after a sequence, not inside.");
-  return {begin, end};
+  return {static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)};
 }
-
-}  // namespace
 
 Tensor PackedBatch::unpack(const Tensor& values) const {
   auto shape = values.sizes().vec();
@@ -63,7 +57,9 @@ PackedBatch pack(const PaddedBatch& padded) {
              "padded batch: more than 2147483647 positions; make it smaller.");
   for (std::int64_t s = 0; s < sequences; ++s) {
     std::pair<std::int64_t, std::int64_t> tokens{0, length};
-    if (mask.defined()) tokens = tokens_of_row(mask.const_data_ptr<std::int64_t>() + s * length, length, s);
+    if (mask.defined())
+      tokens = tokens_of_row(
+          {mask.const_data_ptr<std::int64_t>() + s * length, static_cast<std::size_t>(length)}, s);
     for (auto t = tokens.first; t < tokens.second; ++t) places.push_back(s * length + t);
     borders.data_ptr<std::int32_t>()[s + 1] = static_cast<std::int32_t>(places.size());
   }

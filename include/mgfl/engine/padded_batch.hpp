@@ -1,9 +1,17 @@
 /// Sequences padded to one length, on either side, and their way into a packed batch and back.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <utility>
+
 #include "mgfl/engine/batch.hpp"
 
 namespace mgfl {
+
+/// The tokens [begin, end) of one row of an attention mask, which may have padding on both sides. UserError,
+/// naming row and position, for a value that is not 0 or 1, and for a hole.
+std::pair<std::int64_t, std::int64_t> tokens_of_row(std::span<const std::int64_t> mask, std::int64_t row);
 
 /// A table of sequences; only positions where attention_mask is 1 exist for the engine.
 struct PaddedBatch {

@@ -179,7 +179,7 @@ TEST_CASE("N1: a critic made of a language model has a head of its own, which th
   const auto message = error_of([&] { AutoBridge::from_hf_pretrained(folder / "out"); });
   CHECK(contains(message, (folder / "out" / "config.json").string()));
   CHECK(contains(message, "architecture Qwen3ForTokenClassification is a value model, no language model"));
-  CHECK(contains(message, "--value-head"));
+  CHECK(contains(message, "mgfl score and mgfl train take it with --value-head; in C++ load it with"));
   CHECK(contains(message, "MegatronEngineWithValueHead"));
 
   // The same folder as a language model is tied, and its lm_head then has to be the embedding.

@@ -125,7 +125,7 @@ TEST_CASE("packing lays samples end to end and keeps documents apart") {
   CHECK(position_ids(batch.cu_seqlens) == Ids{0, 1, 2, 0, 0});
   CHECK((pack({}) == PackedBatch{{}, {}, {}, {0}}));
   const std::vector<Sample> critics{make_sample({1, 2}, {}, {}, {5, 6}), make_sample({3}, {}, {}, {7})};
-  CHECK(pack(critics).returns == std::vector<float>{5, 6, 7});
+  CHECK(pack(critics).returns == std::vector<double>{5, 6, 7});
 }
 
 TEST_CASE("micro-batches under a cap of tokens") {

@@ -1,7 +1,10 @@
 #include "tests/support/doctest.hpp"
 
+#include <cmath>
+
 #include "policies/data/dataset.hpp"
 #include "policies/data/global_batches.hpp"
+#include "policies/data/sample_names.hpp"
 #include "tests/unit/data/scratch.hpp"
 
 using namespace mgfl::data;
@@ -40,11 +43,11 @@ TEST_CASE("jsonl: labels and masks are given or follow from the tokens") {
 
 TEST_CASE("returns are read on demand, and then all positions count that a label or the mask leaves") {
   const Scratch scratch;
-  const auto file = scratch.write("data.jsonl", R"({"input_ids": [5, 6, 7], "returns": [0.5, -2, 1e3]}
+  const auto file = scratch.write("data.jsonl", R"({"input_ids": [5, 6, 7], "returns": [0.1, -2, 1e3]}
   {"input_ids": [1, 2], "labels": [2, -100], "returns": [1, 2]}
   {"input_ids": [3, 4], "loss_mask": [0, 1], "returns": [1, 2]})");
   const JsonlDataset set(file, true);
-  CHECK((set.sample(0) == Sample{{5, 6, 7}, {5, 6, 7}, {1, 1, 1}, {0, 3}, {0.5, -2, 1000}}));
+  CHECK((set.sample(0) == Sample{{5, 6, 7}, {5, 6, 7}, {1, 1, 1}, {0, 3}, {0.1, -2, 1000}}));
   CHECK((set.sample(1) == Sample{{1, 2}, {2, -100}, {1, 0}, {0, 2}, {1, 2}}));
   CHECK((set.sample(2) == Sample{{3, 4}, {3, 4}, {0, 1}, {0, 2}, {1, 2}}));
   CHECK((JsonlDataset(file).sample(0) == Sample{{5, 6, 7}, {6, 7, -100}, {1, 1, 0}, {0, 3}}));
@@ -110,6 +113,49 @@ TEST_CASE("safetensors: rows of the tensors") {
             "loss_mask of f.st", "3"));
   CHECK(has(user_error([] { SafetensorsDataset("f.st", 1, 2, {1, 2}, {}, {1, -1}); }), "f.st", "position 1"));
   CHECK(has(user_error([] { SafetensorsDataset("f.st", 0, 2, {}); }), "f.st", "[0, 2]"));
+}
+
+TEST_CASE("safetensors: a padded row's sample is its tokens alone") {
+  const float nan = std::nanf("");
+  const SafetensorsDataset set(
+      "f.st", 3, 4, {0, 0, 5, 6, 7, 8, 9, 0, 0, 3, 4, 0}, {}, {nan, nan, 1, 1, 1, 0.5, 1, -1, -1, 1, 1, nan},
+      {nan, nan, 1, 2, 3, 4, 5, nan, nan, 6, 0.1, nan}, {0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0});
+  CHECK((set.sample(0) == Sample{{5, 6}, {5, 6}, {1, 1}, {0, 2}, {1, 2}}));
+  CHECK((set.sample(1) == Sample{{7, 8, 9}, {7, 8, 9}, {1, 0.5, 1}, {0, 3}, {3, 4, 5}}));
+  CHECK((set.sample(2) == Sample{{3, 4}, {3, 4}, {1, 1}, {0, 2}, {6, 0.1}}));
+  const SafetensorsDataset labelled("f.st", 1, 3, {1, 2, 0}, {2, 9, -7}, {}, {}, {1, 1, 0});
+  CHECK((labelled.sample(0) == Sample{{1, 2}, {2, 9}, {1, 1}, {0, 2}}));
+  CHECK((SafetensorsDataset("f.st", 1, 3, {0, 1, 2}, {}, {}, {}, {0, 1, 1}).sample(0) ==
+         Sample{{1, 2}, {2, -100}, {1, 0}, {0, 2}}));
+
+  const auto refused = [](Ids mask, Mask loss_mask = {}) {
+    return user_error([&] { SafetensorsDataset("f.st", 2, 3, {1, 2, 3, 4, 5, 6}, {}, loss_mask, {}, mask); });
+  };
+  CHECK(refused({1, 1, 0, 0, 1, 1}) == "no error");
+  CHECK(has(refused({1, 1, 1, 1, 0, 1}), "f.st: ", "hole in row 1 at position 1"));
+  CHECK(has(refused({1, 1, 1, 1, 1, 7}), "f.st: ", "attention_mask is 7 in row 1 at position 2"));
+  CHECK(has(refused({1, 1, 1, 0, 0, 0}), "f.st: ", "0 all along row 1"));
+  CHECK(has(refused({1, 1, 1}), "attention_mask of f.st", "3 values"));
+  CHECK(has(refused({1, 1, 0, 0, 1, 1}, {1, 1, 1, 1, -2, 1}), "-2 in sample 1 at position 1"));
+}
+
+TEST_CASE("names of a sample: known, refused, slips of the pen, and the user's own") {
+  const auto said = [](std::string_view name, SampleNames names) {
+    return user_error([&] { check_sample_name(name, names); });
+  };
+  for (const auto names : {SampleNames::keys_of_lines, SampleNames::tensors_of_a_table}) {
+    for (const auto* name :
+         {"input_ids", "labels", "loss_mask", "returns", "old_values", "packed.labels", ""})
+      CHECK(said(name, names) == "no error");
+    for (const auto* name : {"position_ids", "cu_seqlens"})
+      CHECK(has(said(name, names), name, "not supported"));
+    CHECK(has(said("lables", names), "\"lables\"", "did you mean \"labels\"?"));
+    CHECK(has(said("retruns", names), "did you mean \"returns\"?"));
+    CHECK(has(said("attention_maks", names), "did you mean \"attention_mask\"?"));
+  }
+  CHECK(said("attention_mask", SampleNames::tensors_of_a_table) == "no error");
+  CHECK(has(said("attention_mask", SampleNames::keys_of_lines), "key \"attention_mask\"", "not supported"));
+  CHECK(has(said("label", SampleNames::tensors_of_a_table), "has the tensor \"label\""));
 }
 
 TEST_CASE("a Dataset is any of them") {
