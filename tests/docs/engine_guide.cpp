@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "mgfl/base/error.hpp"  // mgfl/engine/engine_steps_decl.hpp calls check_user
 
 #include "acme/engine/build_optimizer.hpp"
 #include "acme/engine/fast.hpp"

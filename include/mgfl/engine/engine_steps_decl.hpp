@@ -3,6 +3,7 @@
 /// step. Python: verl/workers/engine/megatron/transformer_impl.py, MegatronEngine
 #pragma once
 
+#include "mgfl/base/error.hpp"
 #include "mgfl/override/target.hpp"
 #include "mgfl/override/targets/engine.hpp"
 
