@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-
 #include "acme/engine/build_optimizer.hpp"
 #include "acme/engine/fast.hpp"
 #include "mgfl/tensor/factory.hpp"
