@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <numeric>
 #include <type_traits>
 
 #include "mgfl/base/error.hpp"
@@ -21,6 +23,20 @@ std::string_view name_of(Operation operation) {
       return "broadcast";
     case Operation::all_gather:
       return "all_gather";
+    case Operation::reduce_scatter_v:
+      return "reduce_scatter_v";
+    case Operation::all_gather_v:
+      return "all_gather_v";
+    case Operation::all_to_all:
+      return "all_to_all";
+    case Operation::all_to_all_v:
+      return "all_to_all_v";
+    case Operation::send:
+      return "send";
+    case Operation::recv:
+      return "recv";
+    case Operation::exchange:
+      return "exchange";
     case Operation::barrier:
       return "barrier";
     case Operation::all_reduce_value:
@@ -58,6 +74,10 @@ std::string name_of(c10::ScalarType dtype) {
   }
 }
 
+std::string describe_elements(std::int64_t elements, c10::ScalarType dtype) {
+  return concat(elements, " ", name_of(dtype), " elements");
+}
+
 std::string_view describe(Problem problem) {
   switch (problem) {
     case Problem::none:
@@ -73,6 +93,21 @@ std::string_view describe(Problem problem) {
     case Problem::other_size:
       return "its two tensors do not fit: equal dtypes, and the whole one holds the part's elements times "
              "the ranks";
+    case Problem::parts:
+      return "its two tensors do not fit: equal dtypes and numbers of elements, a multiple of the ranks";
+    case Problem::counts:
+      return "its counts are no number of 0 or more for each rank of the group";
+    case Problem::rows:
+      return "its tensors and counts do not fit: equal dtypes, equal shapes behind dimension 0, and as many "
+             "rows as the counts add up to";
+    case Problem::overlap:
+      return "its tensors overlap: give the result memory of its own";
+    case Problem::average:
+      return "its dtype has no average: sum, and divide as you need";
+    case Problem::peer:
+      return "its peer is not a rank of the group: pass 0 to size - 1";
+    case Problem::self:
+      return "its transfers from and to itself do not pair up: put both into one exchange";
     case Problem::root:
       return "its root is not a rank of the group: pass 0 to size - 1, the same on every rank";
     case Problem::color:
@@ -100,9 +135,134 @@ Problem examine(const Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.is_contiguous() ? Problem::none : Problem::not_contiguous;
 }
 
+Problem examine_reduction(const Tensor& tensor, ReduceOp op) {
+  const Problem problem = examine(tensor);
+  if (problem != Problem::none || op != ReduceOp::avg) return problem;
+  return at::isFloatingType(tensor.scalar_type()) ? Problem::none : Problem::average;
+}
+
+namespace {
+
+// The first problem of two tensors, or `misfit` unless their dtypes are equal.
+Problem examine_pair(const Tensor& one, const Tensor& other, Problem misfit) {
+  for (const Tensor* tensor : {&one, &other})
+    if (const Problem problem = examine(*tensor); problem != Problem::none) return problem;
+  return one.scalar_type() == other.scalar_type() ? Problem::none : misfit;
+}
+
+bool overlap(const Tensor& one, const Tensor& other) {
+  const auto* a = static_cast<const std::byte*>(one.const_data_ptr());
+  const auto* b = static_cast<const std::byte*>(other.const_data_ptr());
+  const std::less<> before;
+  return one.nbytes() > 0 && other.nbytes() > 0 && before(a, b + other.nbytes()) &&
+         before(b, a + one.nbytes());
+}
+
+// The result of a reduce_scatter may lie where this rank's own share does, which no other rank is sent.
+bool disturbs(const Tensor& part, const Tensor& whole, std::int64_t own_begin) {
+  const auto* own = static_cast<const std::byte*>(whole.const_data_ptr()) +
+                    own_begin * static_cast<std::int64_t>(whole.element_size());
+  return overlap(part, whole) && part.const_data_ptr() != own;
+}
+
+Problem examine_counts(std::span<const std::int64_t> counts, int size) {
+  const bool valid = static_cast<int>(counts.size()) == size &&
+                     std::all_of(counts.begin(), counts.end(), [](std::int64_t count) { return count >= 0; });
+  return valid ? Problem::none : Problem::counts;
+}
+
+bool has_rows(const Tensor& tensor, std::int64_t rows) { return tensor.dim() > 0 && tensor.size(0) == rows; }
+
+std::int64_t sum_of(std::span<const std::int64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+// A whole and one rank's rows of it.
+Problem examine_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> counts, int rank,
+                     int size) {
+  if (const Problem problem = examine_pair(part, whole, Problem::rows); problem != Problem::none)
+    return problem;
+  if (const Problem problem = examine_counts(counts, size); problem != Problem::none) return problem;
+  const bool fits = has_rows(part, counts[static_cast<std::size_t>(rank)]) &&
+                    has_rows(whole, sum_of(counts)) && row_elements(part) == row_elements(whole);
+  return fits ? Problem::none : Problem::rows;
+}
+
+}  // namespace
+
+std::int64_t row_elements(const Tensor& tensor) {
+  const auto sizes = tensor.sizes();
+  return std::accumulate(sizes.begin() + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+Problem examine_all_gather(const Tensor& part, const Tensor& gathered, int size) {
+  const Problem problem = examine_pair(part, gathered, Problem::other_size);
+  if (problem != Problem::none) return problem;
+  return gathered.numel() == part.numel() * size ? Problem::none : Problem::other_size;
+}
+
+Problem examine_all_to_all(const Tensor& sent, const Tensor& received, int size) {
+  const Problem problem = examine_pair(sent, received, Problem::parts);
+  if (problem != Problem::none) return problem;
+  if (sent.numel() != received.numel() || sent.numel() % size != 0) return Problem::parts;
+  return overlap(sent, received) ? Problem::overlap : Problem::none;
+}
+
+Problem examine_reduce_scatter(const Tensor& whole, const Tensor& part, ReduceOp op, int rank, int size) {
+  if (const Problem problem = examine_reduction(whole, op); problem != Problem::none) return problem;
+  const Problem problem = examine_all_gather(part, whole, size);
+  if (problem != Problem::none) return problem;
+  return disturbs(part, whole, part.numel() * rank) ? Problem::overlap : Problem::none;
+}
+
+Problem examine_all_gather_v(const Tensor& part, const Tensor& gathered, std::span<const std::int64_t> counts,
+                             int rank, int size) {
+  return examine_rows(part, gathered, counts, rank, size);
+}
+
+Problem examine_all_to_all_v(const Tensor& sent, std::span<const std::int64_t> send_counts,
+                             const Tensor& received, std::span<const std::int64_t> receive_counts, int size) {
+  if (const Problem problem = examine_pair(sent, received, Problem::rows); problem != Problem::none)
+    return problem;
+  for (const auto counts : {send_counts, receive_counts})
+    if (const Problem problem = examine_counts(counts, size); problem != Problem::none) return problem;
+  if (!has_rows(sent, sum_of(send_counts)) || !has_rows(received, sum_of(receive_counts)) ||
+      row_elements(sent) != row_elements(received))
+    return Problem::rows;
+  return overlap(sent, received) ? Problem::overlap : Problem::none;
+}
+
+Problem examine_reduce_scatter_v(const Tensor& whole, const Tensor& part,
+                                 std::span<const std::int64_t> counts, ReduceOp op, int rank, int size) {
+  if (const Problem problem = examine_reduction(whole, op); problem != Problem::none) return problem;
+  const Problem problem = examine_rows(part, whole, counts, rank, size);
+  if (problem != Problem::none) return problem;
+  const std::int64_t before = sum_of(counts.first(static_cast<std::size_t>(rank)));
+  return disturbs(part, whole, before * row_elements(whole)) ? Problem::overlap : Problem::none;
+}
+
+Problem examine_peers(std::span<const Transfer> transfers, int rank, int size) {
+  int to_itself = 0;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.peer < 0 || transfer.peer >= size) return Problem::peer;
+    if (transfer.peer == rank) to_itself += transfer.way == Transfer::Way::send ? 1 : -1;
+  }
+  return to_itself == 0 ? Problem::none : Problem::self;
+}
+
+std::string refusal(Operation operation, std::string_view group, int rank, Problem problem) {
+  return concat(name_of(operation), " in group '", group, "' is wrong on rank ", rank, ", ",
+                describe(problem), ".");
+}
+
 void refuse(Operation operation, std::string_view group, int rank, Problem problem) {
-  throw RunError(concat(name_of(operation), " in group '", group, "' is wrong on rank ", rank, ", ",
-                        describe(problem), "."));
+  throw RunError(refusal(operation, group, rank, problem));
+}
+
+std::string misfit(std::string_view group, int sender, std::string_view sent, int receiver,
+                   std::string_view received) {
+  return concat("the ranks of group '", group, "' disagree in a transfer: rank ", sender, " sends ", sent,
+                ", rank ", receiver, " expects ", received, "; both must name the same.");
 }
 
 namespace {
@@ -150,7 +310,7 @@ struct Max {
 };
 
 template <class T, class Op>
-void reduce(const std::byte* const* parts, int count, std::int64_t elements, std::byte* out) {
+void reduce(const std::byte* const* parts, int count, std::int64_t elements, std::byte* out, bool average) {
   using Wide = typename wide<T>::type;
   // A block is read from every part before it is written, so `out` may alias a part.
   constexpr std::int64_t block = 2048;
@@ -163,6 +323,9 @@ void reduce(const std::byte* const* parts, int count, std::int64_t elements, std
       const T* part = reinterpret_cast<const T*>(parts[p]) + begin;
       for (std::int64_t i = 0; i < length; ++i) sum[i] = Op::combine(sum[i], static_cast<Wide>(part[i]));
     }
+    if constexpr (std::is_floating_point_v<Wide>)
+      if (average)
+        for (std::int64_t i = 0; i < length; ++i) sum[i] /= static_cast<Wide>(count);
     T* result = reinterpret_cast<T*>(out) + begin;
     for (std::int64_t i = 0; i < length; ++i) result[i] = static_cast<T>(sum[i]);
   }
@@ -170,10 +333,10 @@ void reduce(const std::byte* const* parts, int count, std::int64_t elements, std
 
 template <class T>
 void reduce(ReduceOp op, const std::byte* const* parts, int count, std::int64_t elements, std::byte* out) {
-  if (op == ReduceOp::sum)
-    reduce<T, Sum<T>>(parts, count, elements, out);
+  if (op == ReduceOp::max)
+    reduce<T, Max<T>>(parts, count, elements, out, false);
   else
-    reduce<T, Max<T>>(parts, count, elements, out);
+    reduce<T, Sum<T>>(parts, count, elements, out, op == ReduceOp::avg);
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,6 +21,13 @@ enum class Operation : std::int32_t {
   reduce_scatter,
   broadcast,
   all_gather,
+  reduce_scatter_v,
+  all_gather_v,
+  all_to_all,
+  all_to_all_v,
+  send,
+  recv,
+  exchange,
   barrier,
   all_reduce_value,
   split,
@@ -34,6 +43,13 @@ enum class Problem : std::int32_t {
   dtype,
   not_contiguous,
   other_size,
+  parts,
+  counts,
+  rows,
+  overlap,
+  average,
+  peer,
+  self,
   root,
   color,
 };
@@ -43,18 +59,62 @@ std::string_view name_of(Operation operation);
 /// "fp32", "bf16", ...; LibTorch's name for dtypes that communicators do not carry.
 std::string name_of(c10::ScalarType dtype);
 
+/// "3 fp32 elements".
+std::string describe_elements(std::int64_t elements, c10::ScalarType dtype);
+
 /// One clause for a message, without the rank, e.g. "its tensor is not contiguous: call contiguous() first".
 std::string_view describe(Problem problem);
 
 /// Whether `tensor` can take part: defined, on the CPU, contiguous, of a dtype that communicators carry.
 Problem examine(const Tensor& tensor);
 
-/// Throws RunError for a call that is wrong on `rank`; the sentence is the same on every rank.
+/// What is wrong with a call of this kind: each of these ends in the first problem that it finds.
+Problem examine_reduction(const Tensor& tensor, ReduceOp op);
+Problem examine_all_gather(const Tensor& part, const Tensor& gathered, int size);
+Problem examine_all_to_all(const Tensor& sent, const Tensor& received, int size);
+Problem examine_reduce_scatter(const Tensor& whole, const Tensor& part, ReduceOp op, int rank, int size);
+
+/// The same with counts of rows along dimension 0, one for each of `size` ranks.
+Problem examine_all_gather_v(const Tensor& part, const Tensor& gathered, std::span<const std::int64_t> counts,
+                             int rank, int size);
+Problem examine_all_to_all_v(const Tensor& sent, std::span<const std::int64_t> send_counts,
+                             const Tensor& received, std::span<const std::int64_t> receive_counts, int size);
+Problem examine_reduce_scatter_v(const Tensor& whole, const Tensor& part,
+                                 std::span<const std::int64_t> counts, ReduceOp op, int rank, int size);
+
+/// Whether the peers of `transfers` are ranks, and as many go to this rank itself as come from it.
+Problem examine_peers(std::span<const Transfer> transfers, int rank, int size);
+
+/// Elements of one row along dimension 0 of a tensor that has one.
+std::int64_t row_elements(const Tensor& tensor);
+
+/// The sentence for a call that is wrong on `rank`; it is the same on every rank.
+std::string refusal(Operation operation, std::string_view group, int rank, Problem problem);
+
+/// Throws it as a RunError.
 [[noreturn]] void refuse(Operation operation, std::string_view group, int rank, Problem problem);
+
+/// The sentence for a send and a receive that do not fit, the same on both ranks; the sizes in words.
+std::string misfit(std::string_view group, int sender, std::string_view sent, int receiver,
+                   std::string_view received);
+
+/// The elements [begin, end) of a large reduction, of which each rank reduces its segment.
+struct Slab {
+  std::int64_t begin, end, per_rank;
+  std::int64_t first(int rank) const { return std::min(end, begin + per_rank * rank); }
+  std::int64_t length(int rank) const { return first(rank + 1) - first(rank); }
+};
+
+/// The slab that begins at `begin`, of `segment` elements for each of `size` ranks, or what is left.
+inline Slab slab_at(std::int64_t begin, std::int64_t elements, std::int64_t segment, int size) {
+  const std::int64_t end = std::min(elements, begin + segment * size);
+  return {begin, end, (end - begin + size - 1) / size};
+}
 
 /// out[i] = parts[0][i] op parts[1][i] op ..., in this order whatever the element's place in its tensor, so
 /// that a sum has the same bits in every bucket. 16-bit floats are reduced in fp32 and rounded once; bool
-/// sums are "or"; integer sums wrap; a NaN wins every max. `out` may be one of the parts.
+/// sums are "or"; integer sums wrap; a NaN wins every max; avg divides the sum once by `count`, before it is
+/// rounded. `out` may be one of the parts.
 void reduce_in_order(c10::ScalarType dtype, ReduceOp op, const std::byte* const* parts, int count,
                      std::int64_t elements, std::byte* out);
 

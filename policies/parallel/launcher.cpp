@@ -63,7 +63,9 @@ Failure describe(std::exception_ptr exception) {
     // what() would add a stack trace.
     return {2, error.what_without_backtrace()};
   } catch (const std::bad_alloc&) {
-    return {2, "this process is out of memory; use a smaller micro-batch or model, or fewer ranks on this machine."};
+    return {
+        2,
+        "this process is out of memory; use a smaller micro-batch or model, or fewer ranks on this machine."};
   } catch (const std::exception& error) {
     return {2, error.what()};
   } catch (...) {
@@ -109,10 +111,8 @@ std::vector<Ending> exchange_endings(detail::MpiJob& job, const Ending& own, dou
 
 // Waits until every rank has come to its end.
 [[noreturn]] void end_for_absent(detail::MpiJob& job) {
-  std::vector<int> ranks(static_cast<std::size_t>(job.size())), slots(ranks.size(), 0);
-  for (int r = 0; r < job.size(); ++r) ranks[static_cast<std::size_t>(r)] = r;
   job.end(2, concat("mgfl: rank ", job.rank(), " had ended its work and waited ", job.timeout_seconds,
-                    " s in ", detail::describe_absent(job, ranks, slots, job.rank()), "."));
+                    " s in ", detail::describe_absent(job, job.all_ranks()), "."));
 }
 
 void check_timeout(double seconds) {

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
+#include <numeric>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "mgfl/base/error.hpp"
 #include "mgfl/tensor/lean.hpp"
 #include "policies/parallel/mpi_job.hpp"
+#include "policies/parallel/shared_stages.hpp"
 
 namespace mgfl::parallel {
 
@@ -35,20 +38,41 @@ struct Call {
 };
 static_assert(sizeof(Call) == 256 && std::is_trivially_copyable_v<Call>);
 
+bool reduces(Operation operation) {
+  return operation == Operation::all_reduce || operation == Operation::reduce_scatter ||
+         operation == Operation::reduce_scatter_v || operation == Operation::all_reduce_value;
+}
+
 std::string describe(const Call& call) {
-  std::string text(detail::name_of(static_cast<Operation>(call.operation)));
-  if (call.dtype >= 0)
-    text += concat(" of ", call.elements, " ", detail::name_of(static_cast<c10::ScalarType>(call.dtype)),
-                   " elements");
   const auto operation = static_cast<Operation>(call.operation);
+  std::string text(detail::name_of(operation));
+  if (call.dtype >= 0) {
+    text += operation == Operation::all_to_all_v ? " of rows of " : " of ";
+    text += detail::describe_elements(call.elements, static_cast<c10::ScalarType>(call.dtype));
+  }
   if (operation == Operation::broadcast) text += concat(" from ", call.argument);
-  if (operation == Operation::all_reduce || operation == Operation::reduce_scatter ||
-      operation == Operation::all_reduce_value)
-    text += call.argument == static_cast<std::int64_t>(ReduceOp::sum) ? " by sum" : " by max";
+  if (reduces(operation)) {
+    const auto op = static_cast<ReduceOp>(call.argument);
+    text += op == ReduceOp::sum ? " by sum" : op == ReduceOp::max ? " by max" : " by avg";
+  }
   return text;
 }
 
+std::string describe_size(const Call& call) {
+  return detail::describe_elements(call.elements, static_cast<c10::ScalarType>(call.dtype));
+}
+
+// Tags of messages: of collectives, of the two ends of a transfer, and, by turns, of its contents.
+constexpr int collective_tag = 0, sender_tag = 1, receiver_tag = 2, first_content_tag = 3,
+              content_tags = 16384;
+
 std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+std::vector<std::int64_t> scaled(std::span<const std::int64_t> counts, std::int64_t factor) {
+  std::vector<std::int64_t> result(counts.begin(), counts.end());
+  for (std::int64_t& count : result) count *= factor;
+  return result;
+}
 
 }  // namespace
 
@@ -57,11 +81,13 @@ struct Mpi::State {
   MpiOptions options;
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0, size = 1;
-  std::vector<int> world_ranks, slots;  // of each rank of the group
+  detail::Members members;
+  detail::SharedStages stages;
   std::string name;
   int exceptions = std::uncaught_exceptions();
 
-  std::vector<Call> calls;  // of each rank, for the operation that runs
+  std::vector<Call> calls;                   // of each rank, for the operation that runs
+  std::vector<std::int64_t> sent, received;  // transfers begun so far, to and from each rank
   std::vector<std::byte> scratch;
   std::vector<MPI_Request> requests;
   std::vector<const std::byte*> parts;
@@ -73,43 +99,87 @@ struct Mpi::State {
     MPI_Comm_size(comm, &size);
     calls.resize(static_cast<std::size_t>(size));
     parts.resize(static_cast<std::size_t>(size));
-    const std::array<int, 2> own{job->rank(), job->take_slot(name)};
-    std::vector<std::array<int, 2>> all(static_cast<std::size_t>(size));
+    const int own_slot = job->take_slot(name);
+    const std::array<std::int64_t, 3> own{job->rank(), own_slot, job->slot(own_slot).steps.load()};
+    std::vector<std::array<std::int64_t, 3>> all(static_cast<std::size_t>(size));
     MPI_Request request;
-    detail::check_mpi(MPI_Iallgather(own.data(), 2, MPI_INT, all.data(), 2, MPI_INT, comm, &request),
+    detail::check_mpi(MPI_Iallgather(own.data(), 3, MPI_INT64_T, all.data(), 3, MPI_INT64_T, comm, &request),
                       "MPI_Iallgather");
     if (!detail::wait_all(&request, 1, options.timeout_seconds, job->slot(0)))
       job->end(2, concat("mgfl: rank ", job->rank(), " waited ", options.timeout_seconds,
                          " s for the other ranks of group '", name, "', which did not all start it."));
-    for (const auto& place : all) {
-      world_ranks.push_back(place[0]);
-      slots.push_back(place[1]);
+    members.own = rank;
+    // The last slot may belong to several groups at once, whose steps would mix.
+    bool share = size > 1;
+    std::vector<std::byte*> all_stages;
+    for (const auto& [world_rank, slot, steps] : all) {
+      members.ranks.push_back(static_cast<int>(world_rank));
+      members.slots.push_back(static_cast<int>(slot));
+      members.steps.push_back(steps);
+      share = share && job->row(members.ranks.back()) && slot + 1 < detail::Row::max_slots;
+      if (share) all_stages.push_back(job->stage(members.ranks.back()));
     }
+    if (share) stages = detail::SharedStages(std::move(all_stages), options.stage_bytes, rank);
+    sent.resize(static_cast<std::size_t>(size));
+    received.resize(static_cast<std::size_t>(size));
   }
 
   ~State() {
-    job->give_slot(slots[static_cast<std::size_t>(rank)]);
+    job->give_slot(members.slots[static_cast<std::size_t>(rank)]);
     // A collective call must not be made on the way out of a failure, which the other ranks do not share.
     if (!job->closed() && std::uncaught_exceptions() <= exceptions) MPI_Comm_free(&comm);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  detail::Slot& slot() { return job->slot(slots[static_cast<std::size_t>(rank)]); }
+  detail::Slot& slot() { return job->slot(members.slots[static_cast<std::size_t>(rank)]); }
+  int world_rank(int r) const { return members.ranks[static_cast<std::size_t>(r)]; }
+
+  // Ends the job for a wait in vain, which `what` describes.
+  [[noreturn]] void end_for(const std::string& what) {
+    job->end(2,
+             concat("mgfl: rank ", job->rank(), " waited ", options.timeout_seconds, " s in ", what,
+                    "; all ranks end. See that rank's own output; raise the time-out if it was only slow."));
+  }
+
+  // Waits in a collective until `done`.
+  void wait_until(function_ref<bool()> done) {
+    bool arrived = false;
+    ending_on_error([&] { arrived = detail::wait_until(done, options.timeout_seconds, slot()); });
+    if (!arrived) end_for(detail::describe_absent(*job, members));
+  }
+
+  bool all_done(std::vector<MPI_Request>& some) {
+    int done = 0;
+    detail::check_mpi(MPI_Testall(static_cast<int>(some.size()), some.data(), &done, MPI_STATUSES_IGNORE),
+                      "MPI_Testall");
+    return done != 0;
+  }
 
   // Waits for `requests`, and clears them.
   void wait() {
-    bool arrived = false;
-    ending_on_error([&] {
-      arrived = detail::wait_all(requests.data(), static_cast<int>(requests.size()), options.timeout_seconds,
-                                 slot());
-    });
-    if (!arrived)
-      job->end(
-          2, concat("mgfl: rank ", job->rank(), " waited ", options.timeout_seconds, " s in ",
-                    detail::describe_absent(*job, world_ranks, slots, rank),
-                    "; all ranks end. See that rank's own output; raise the time-out if it was only slow."));
+    wait_until([&] { return all_done(requests); });
     requests.clear();
+  }
+
+  // Returns once all ranks have called it as often; what they wrote to shared memory before is visible then.
+  void meet_in_memory() {
+    const std::int64_t step = slot().steps.fetch_add(1, std::memory_order_release) + 1 -
+                              members.steps[static_cast<std::size_t>(rank)];
+    int next = 0;
+    wait_until([&] {
+      for (; next < size; ++next) {
+        const auto i = static_cast<std::size_t>(next);
+        const detail::Slot& other = job->row(members.ranks[i])->slots[members.slots[i]];
+        if (other.steps.load(std::memory_order_acquire) - members.steps[i] < step) {
+          // Messages that other ranks wait for may need this rank's MPI to move on.
+          int arrived = 0;
+          MPI_Iprobe(MPI_ANY_SOURCE, collective_tag, comm, &arrived, MPI_STATUS_IGNORE);
+          return false;
+        }
+      }
+      return true;
+    });
   }
 
   // Messages may be under way into memory that an exception would free, so an error of MPI ends the job where
@@ -128,17 +198,24 @@ struct Mpi::State {
   }
 
   void send(const std::byte* data, std::int64_t bytes, int to) {
+    send(data, bytes, to, collective_tag, requests);
+  }
+  void receive(std::byte* data, std::int64_t bytes, int from) {
+    receive(data, bytes, from, collective_tag, requests);
+  }
+
+  void send(const std::byte* data, std::int64_t bytes, int to, int tag, std::vector<MPI_Request>& under_way) {
     for (std::int64_t at = 0; at < bytes; at += options.message_bytes) {
       const int count = static_cast<int>(std::min(options.message_bytes, bytes - at));
-      fail_on_transport(MPI_Isend(data + at, count, MPI_BYTE, to, 0, comm, &requests.emplace_back()),
+      fail_on_transport(MPI_Isend(data + at, count, MPI_BYTE, to, tag, comm, &under_way.emplace_back()),
                         "MPI_Isend");
     }
   }
 
-  void receive(std::byte* data, std::int64_t bytes, int from) {
+  void receive(std::byte* data, std::int64_t bytes, int from, int tag, std::vector<MPI_Request>& under_way) {
     for (std::int64_t at = 0; at < bytes; at += options.message_bytes) {
       const int count = static_cast<int>(std::min(options.message_bytes, bytes - at));
-      fail_on_transport(MPI_Irecv(data + at, count, MPI_BYTE, from, 0, comm, &requests.emplace_back()),
+      fail_on_transport(MPI_Irecv(data + at, count, MPI_BYTE, from, tag, comm, &under_way.emplace_back()),
                         "MPI_Irecv");
     }
   }
@@ -154,7 +231,7 @@ struct Mpi::State {
     for (int r = 0; r < size; ++r) {
       const Call& call = calls[static_cast<std::size_t>(r)];
       if (call.problem != 0)
-        detail::refuse(static_cast<Operation>(call.operation), name, world_ranks[static_cast<std::size_t>(r)],
+        detail::refuse(static_cast<Operation>(call.operation), name, world_rank(r),
                        static_cast<Problem>(call.problem));
     }
     for (int r = 1; r < size; ++r) {
@@ -163,9 +240,43 @@ struct Mpi::State {
           call.argument == first.argument)
         continue;
       throw RunError(concat("the ranks of group '", name, "' disagree in operation ", slot().number.load(),
-                            ": rank ", world_ranks.front(), " calls ", describe(first), ", rank ",
-                            world_ranks[static_cast<std::size_t>(r)], " calls ", describe(call),
-                            "; every rank must make the same call."));
+                            ": rank ", world_rank(0), " calls ", describe(first), ", rank ", world_rank(r),
+                            " calls ", describe(call), "; every rank must make the same call."));
+    }
+  }
+
+  // Meets the others; every rank's numbers, as many on each, in rank order.
+  std::vector<std::int64_t> meet_with(Call own,
+                                      std::initializer_list<std::span<const std::int64_t>> numbers) {
+    std::vector<std::int64_t> mine;
+    for (const auto some : numbers) mine.insert(mine.end(), some.begin(), some.end());
+    const auto bytes = static_cast<std::int64_t>(mine.size() * sizeof(std::int64_t));
+    const bool in_calls = bytes <= Call::max_payload;
+    if (in_calls && own.problem == 0) std::memcpy(own.payload, mine.data(), static_cast<std::size_t>(bytes));
+    meet(own);
+    const auto count = static_cast<std::ptrdiff_t>(mine.size());
+    std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(size));
+    for (int r = 0; in_calls && r < size; ++r)
+      std::memcpy(all.data() + count * r, calls[static_cast<std::size_t>(r)].payload,
+                  static_cast<std::size_t>(bytes));
+    if (!in_calls) {
+      std::copy(mine.begin(), mine.end(), all.begin() + count * rank);
+      gather(reinterpret_cast<std::byte*>(all.data()), equal_parts(bytes));
+    }
+    return all;
+  }
+
+  // Meets the others for an operation in which all ranks give the same counts, one for each of them.
+  void meet_with_same(const Call& own, std::span<const std::int64_t> counts) {
+    const std::vector<std::int64_t> all = meet_with(own, {counts});
+    for (int r = 1; r < size; ++r) {
+      const std::span<const std::int64_t> theirs(all.data() + size * r, static_cast<std::size_t>(size)),
+          first(all.data(), static_cast<std::size_t>(size));
+      if (!std::equal(theirs.begin(), theirs.end(), first.begin()))
+        throw RunError(concat("the ranks of group '", name, "' disagree in operation ", slot().number.load(),
+                              ": rank ", world_rank(0), " gives the counts ", join(first), ", rank ",
+                              world_rank(r), " the counts ", join(theirs),
+                              "; every rank must give the same."));
     }
   }
 
@@ -184,29 +295,68 @@ struct Mpi::State {
     return own;
   }
 
+  std::vector<std::int64_t> equal_parts(std::int64_t part) const {
+    return std::vector<std::int64_t>(static_cast<std::size_t>(size), part);
+  }
+
   std::byte* scratch_of(std::int64_t bytes) {
     if (static_cast<std::int64_t>(scratch.size()) < bytes) scratch.resize(static_cast<std::size_t>(bytes));
     return scratch.data();
   }
 
-  // `bytes` from every rank, in rank order.
-  void gather(const std::byte* part, std::int64_t bytes, std::byte* all) {
-    if (bytes * size <= options.gather_bytes) {
-      const int count = static_cast<int>(bytes);
-      // The part may lie in the gathered tensor, which MPI does not allow.
-      std::byte* own = all + bytes * rank;
-      if (own != part) std::memmove(own, part, static_cast<std::size_t>(bytes));
-      fail_on_transport(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, count, MPI_BYTE, comm,
-                                       &requests.emplace_back()),
-                        "MPI_Iallgather");
+  // bytes[r] from each rank r, in rank order; the own ones are in place.
+  void gather(std::byte* all, const std::vector<std::int64_t>& bytes) {
+    if (stages.usable()) return stages.gather(all, bytes, [&] { meet_in_memory(); });
+    const bool equal = std::equal(bytes.begin() + 1, bytes.end(), bytes.begin());
+    if (equal && bytes.front() * size <= options.gather_bytes) {
+      fail_on_transport(
+          MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, static_cast<int>(bytes.front()), MPI_BYTE,
+                         comm, &requests.emplace_back()),
+          "MPI_Iallgather");
       return wait();
     }
-    std::byte* own = all + bytes * rank;
-    if (own != part) std::memmove(own, part, static_cast<std::size_t>(bytes));
+    std::vector<std::byte*> places;
+    for (std::int64_t offset = 0; const std::int64_t length : bytes) {
+      places.push_back(all + offset);
+      offset += length;
+    }
     for (int step = 1; step < size; ++step) {
       const int from = (rank - step + size) % size, to = (rank + step) % size;
-      receive(all + bytes * from, bytes, from);
-      send(own, bytes, to);
+      receive(places[static_cast<std::size_t>(from)], bytes[static_cast<std::size_t>(from)], from);
+      send(places[static_cast<std::size_t>(rank)], bytes[static_cast<std::size_t>(rank)], to);
+    }
+    wait();
+  }
+
+  // gather of a part that lies elsewhere or in its place.
+  void gather(const Tensor& part, const Tensor& gathered, const std::vector<std::int64_t>& bytes) {
+    std::byte* own = std::accumulate(bytes.begin(), bytes.begin() + rank, bytes_of(gathered));
+    if (part.nbytes() > 0 && own != bytes_of(part)) std::memmove(own, bytes_of(part), part.nbytes());
+    gather(bytes_of(gathered), bytes);
+  }
+
+  // out_bytes[r] of `out` to each rank r, in_bytes[r] of `in` from it, both in rank order; `most` of them at
+  // once between any two ranks.
+  void scatter(const std::byte* out, const std::vector<std::int64_t>& out_bytes, std::byte* in,
+               const std::vector<std::int64_t>& in_bytes, std::int64_t most) {
+    std::vector<const std::byte*> outgoing;
+    std::vector<std::byte*> incoming;
+    for (int r = 0; r < size; ++r) {
+      outgoing.push_back(out);
+      incoming.push_back(in);
+      out += out_bytes[static_cast<std::size_t>(r)];
+      in += in_bytes[static_cast<std::size_t>(r)];
+    }
+    const auto own = static_cast<std::size_t>(rank);
+    if (in_bytes[own] > 0) std::memcpy(incoming[own], outgoing[own], static_cast<std::size_t>(in_bytes[own]));
+    if (stages.usable())
+      return stages.scatter(outgoing.front(), out_bytes, incoming.front(), in_bytes, most,
+                            [&] { meet_in_memory(); });
+    for (int step = 1; step < size; ++step) {
+      const auto from = static_cast<std::size_t>((rank - step + size) % size),
+                 to = static_cast<std::size_t>((rank + step) % size);
+      receive(incoming[from], in_bytes[from], static_cast<int>(from));
+      send(outgoing[to], out_bytes[to], static_cast<int>(to));
     }
     wait();
   }
@@ -216,19 +366,15 @@ struct Mpi::State {
                     ReduceOp op) {
     const std::int64_t bytes = elements * element_bytes;
     const bool in_calls = bytes <= Call::max_payload;
-    if (!in_calls) gather(data, bytes, scratch_of(bytes * size));
+    if (!in_calls) {
+      std::memcpy(scratch_of(bytes * size) + bytes * rank, data, static_cast<std::size_t>(bytes));
+      gather(scratch.data(), equal_parts(bytes));
+    }
     for (int r = 0; r < size; ++r)
       parts[static_cast<std::size_t>(r)] =
           in_calls ? calls[static_cast<std::size_t>(r)].payload : scratch.data() + bytes * r;
     detail::reduce_in_order(dtype, op, parts.data(), size, elements, data);
   }
-
-  // One slab of a large reduction: rank r reduces its segment of the elements [begin, end), in rank order.
-  struct Slab {
-    std::int64_t begin, end, per_rank;
-    std::int64_t first(int r) const { return std::min(end, begin + per_rank * r); }
-    std::int64_t length(int r) const { return first(r + 1) - first(r); }
-  };
 
   // Each rank sends the segments that others reduce, and later its own result to all: (size - 1) / size of
   // the tensor twice, as a ring would, but each element is summed in rank order wherever it lies, which a
@@ -237,18 +383,14 @@ struct Mpi::State {
                     ReduceOp op) {
     const std::int64_t segment = std::max<std::int64_t>(1, options.segment_bytes / element_bytes);
     std::byte* incoming = scratch_of(segment * element_bytes * size);
-    const auto slab_at = [&](std::int64_t begin) {
-      const std::int64_t end = std::min(elements, begin + segment * size);
-      return Slab{begin, end, (end - begin + size - 1) / size};
-    };
-    const auto scatter = [&](const Slab& slab) {
+    const auto scatter = [&](const detail::Slab& slab) {
       for (int step = 1; step < size; ++step) {
         const int from = (rank - step + size) % size, to = (rank + step) % size;
         receive(incoming + segment * element_bytes * from, slab.length(rank) * element_bytes, from);
         send(data + slab.first(to) * element_bytes, slab.length(to) * element_bytes, to);
       }
     };
-    Slab slab = slab_at(0);
+    detail::Slab slab = detail::slab_at(0, elements, segment, size);
     scatter(slab);
     wait();
     while (slab.begin < elements) {
@@ -262,10 +404,149 @@ struct Mpi::State {
         receive(data + slab.first(from) * element_bytes, slab.length(from) * element_bytes, from);
         send(own, slab.length(rank) * element_bytes, to);
       }
-      slab = slab_at(slab.end);
+      slab = detail::slab_at(slab.end, elements, segment, size);
       if (slab.begin < elements) scatter(slab);
       wait();
     }
+  }
+
+  // `part` gets elements[rank] of the reduction of every rank's `whole`, of which rank r has elements[r].
+  void reduce_scatter(const Tensor& whole, const Tensor& part, const std::vector<std::int64_t>& elements,
+                      ReduceOp op) {
+    const c10::ScalarType dtype = whole.scalar_type();
+    if (stages.usable())
+      return stages.reduce_scatter(bytes_of(whole), elements, bytes_of(part), dtype, op,
+                                   [&] { meet_in_memory(); });
+    const auto width = static_cast<std::int64_t>(whole.element_size());
+    const std::int64_t most = *std::max_element(elements.begin(), elements.end()),
+                       segment = std::min(most, std::max<std::int64_t>(1, options.segment_bytes / width));
+    std::vector<std::byte*> places;
+    for (std::int64_t offset = 0; const std::int64_t count : elements) {
+      places.push_back(bytes_of(whole) + offset * width);
+      offset += count;
+    }
+    std::byte* incoming = scratch_of(segment * width * size);
+    for (std::int64_t begin = 0; begin < most; begin += segment) {
+      const auto length = [&](int r) {
+        return std::clamp<std::int64_t>(elements[static_cast<std::size_t>(r)] - begin, 0, segment);
+      };
+      const std::int64_t own = length(rank);
+      for (int step = 1; step < size; ++step) {
+        const int from = (rank - step + size) % size, to = (rank + step) % size;
+        receive(incoming + segment * width * from, own * width, from);
+        send(places[static_cast<std::size_t>(to)] + begin * width, length(to) * width, to);
+      }
+      wait();
+      for (int r = 0; r < size; ++r)
+        parts[static_cast<std::size_t>(r)] =
+            r == rank ? places[static_cast<std::size_t>(r)] + begin * width : incoming + segment * width * r;
+      detail::reduce_in_order(dtype, op, parts.data(), size, own, bytes_of(part) + begin * width);
+    }
+  }
+
+  // One transfer under way: both ends say what they are about to move; once they agree, the contents follow.
+  struct Meeting {
+    const Transfer* transfer = nullptr;
+    Call own, other;
+    MPI_Request answer = MPI_REQUEST_NULL;
+    bool answered = false, done = false;
+    std::vector<MPI_Request> under_way;
+    bool sends() const { return transfer->way == Transfer::Way::send; }
+  };
+
+  void announce(Meeting& meeting) {
+    const Transfer& transfer = *meeting.transfer;
+    const bool sends = meeting.sends();
+    const auto peer = static_cast<std::size_t>(transfer.peer);
+    meeting.own = call(sends ? Operation::send : Operation::recv, detail::examine(*transfer.tensor),
+                       *transfer.tensor, (sends ? sent : received)[peer]++);
+    fail_on_transport(MPI_Irecv(&meeting.other, sizeof(Call), MPI_BYTE, transfer.peer,
+                                sends ? receiver_tag : sender_tag, comm, &meeting.answer),
+                      "MPI_Irecv");
+    fail_on_transport(MPI_Isend(&meeting.own, sizeof(Call), MPI_BYTE, transfer.peer,
+                                sends ? sender_tag : receiver_tag, comm, &meeting.under_way.emplace_back()),
+                      "MPI_Isend");
+  }
+
+  // What is wrong between the two ends, the same words on both; nothing where they agree.
+  std::string fault_of(const Meeting& meeting) const {
+    const bool sends = meeting.sends();
+    const Call &sender = sends ? meeting.own : meeting.other, &receiver = sends ? meeting.other : meeting.own;
+    const int peer = world_rank(meeting.transfer->peer);
+    const int from = sends ? job->rank() : peer, to = sends ? peer : job->rank();
+    if (sender.problem != 0)
+      return detail::refusal(Operation::send, name, from, static_cast<Problem>(sender.problem));
+    if (receiver.problem != 0)
+      return detail::refusal(Operation::recv, name, to, static_cast<Problem>(receiver.problem));
+    if (sender.dtype != receiver.dtype || sender.elements != receiver.elements)
+      return detail::misfit(name, from, describe_size(sender), to, describe_size(receiver));
+    return {};
+  }
+
+  void move_contents(Meeting& meeting) {
+    const Tensor& tensor = *meeting.transfer->tensor;
+    const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
+    if (bytes <= Call::max_payload) {
+      if (!meeting.sends() && bytes > 0)
+        std::memcpy(bytes_of(tensor), meeting.other.payload, static_cast<std::size_t>(bytes));
+      return;
+    }
+    // A tag of its own, since the answers of one peer may be seen in another order than they came.
+    const int tag = first_content_tag + static_cast<int>(meeting.own.argument % content_tags);
+    if (meeting.sends())
+      send(bytes_of(tensor), bytes, meeting.transfer->peer, tag, meeting.under_way);
+    else
+      receive(bytes_of(tensor), bytes, meeting.transfer->peer, tag, meeting.under_way);
+  }
+
+  void exchange(Operation operation, std::span<const Transfer> transfers) {
+    if (const Problem problem = detail::examine_peers(transfers, rank, size); problem != Problem::none)
+      detail::refuse(operation, name, job->rank(), problem);
+    std::vector<Meeting> meetings(transfers.size());
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      meetings[i].transfer = &transfers[i];
+      announce(meetings[i]);
+    }
+    const bool one = operation != Operation::exchange;
+    const detail::Entered entered(
+        slot(), operation, one ? meetings.front().own.elements : static_cast<std::int64_t>(transfers.size()),
+        one ? meetings.front().own.dtype : -1, one ? world_rank(transfers.front().peer) : -1);
+    std::string fault;
+    const auto progress = [&](Meeting& meeting) {
+      if (!meeting.answered) {
+        int arrived = 0;
+        detail::check_mpi(MPI_Test(&meeting.answer, &arrived, MPI_STATUS_IGNORE), "MPI_Test");
+        if (!arrived) return false;
+        meeting.answered = true;
+        const std::string found = fault_of(meeting);
+        if (found.empty()) move_contents(meeting);
+        if (fault.empty()) fault = found;
+      }
+      return all_done(meeting.under_way);
+    };
+    bool arrived = false;
+    ending_on_error([&] {
+      arrived = detail::wait_until(
+          [&] {
+            bool all = true;
+            for (Meeting& meeting : meetings) {
+              meeting.done = meeting.done || progress(meeting);
+              all = all && meeting.done;
+            }
+            return all;
+          },
+          options.timeout_seconds, slot());
+    });
+    if (!arrived) {
+      // A misfit explains why ranks did not come better than that they did not.
+      if (!fault.empty()) job->end(2, concat("mgfl: ", fault));
+      std::vector<int> peers;
+      for (const Meeting& meeting : meetings)
+        if (!meeting.done && std::find(peers.begin(), peers.end(), meeting.transfer->peer) == peers.end())
+          peers.push_back(meeting.transfer->peer);
+      end_for(detail::describe_peers(*job, members, peers));
+    }
+    if (!fault.empty()) throw RunError(fault);
   }
 
   template <class Value>
@@ -275,6 +556,8 @@ struct Mpi::State {
     own.dtype = static_cast<std::int32_t>(dtype);
     own.elements = 1;
     own.argument = static_cast<std::int64_t>(op);
+    if (op == ReduceOp::avg && std::is_integral_v<Value>)
+      own.problem = static_cast<std::int32_t>(Problem::average);
     std::memcpy(own.payload, &value, sizeof value);
     const detail::Entered entered(slot(), Operation::all_reduce_value, 1, own.dtype);
     meet(own);
@@ -291,15 +574,9 @@ MPI_Comm copy_world(detail::MpiJob& job, double timeout_seconds) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Request request;
   detail::check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request), "MPI_Comm_idup");
-  if (!detail::wait_all(&request, 1, timeout_seconds, job.slot(0))) {
-    std::vector<int> ranks, slots;
-    for (int r = 0; r < job.size(); ++r) {
-      ranks.push_back(r);
-      slots.push_back(0);
-    }
+  if (!detail::wait_all(&request, 1, timeout_seconds, job.slot(0)))
     job.end(2, concat("mgfl: rank ", job.rank(), " waited ", timeout_seconds, " s in ",
-                      detail::describe_absent(job, ranks, slots, job.rank()), "; all ranks end."));
-  }
+                      detail::describe_absent(job, job.all_ranks()), "; all ranks end."));
   return comm;
 }
 
@@ -308,6 +585,8 @@ MpiOptions completed(MpiOptions options, const detail::MpiJob& job) {
   check_user(options.segment_bytes > 0 && options.message_bytes > 0 && options.message_bytes <= 1 << 30,
              "MpiOptions: segment_bytes ", options.segment_bytes, " and message_bytes ",
              options.message_bytes, " must be positive, the latter at most 1 GiB.");
+  check_user(options.stage_bytes >= 0 && options.stage_bytes <= detail::stage_bytes,
+             "MpiOptions: stage_bytes ", options.stage_bytes, " must be 0 to ", detail::stage_bytes, ".");
   return options;
 }
 
@@ -332,47 +611,40 @@ int Mpi::world_rank() const { return state_->job->rank(); }
 
 void Mpi::all_reduce(Tensor& tensor, ReduceOp op) {
   State& s = *state_;
-  const Call own =
-      s.call(Operation::all_reduce, detail::examine(tensor), tensor, static_cast<std::int64_t>(op));
+  const Call own = s.call(Operation::all_reduce, detail::examine_reduction(tensor, op), tensor,
+                          static_cast<std::int64_t>(op));
   const detail::Entered entered(s.slot(), Operation::all_reduce, own.elements, own.dtype);
   s.meet(own);
   if (own.elements == 0) return;
-  const std::int64_t element_bytes = static_cast<std::int64_t>(tensor.element_size());
-  if (own.elements * element_bytes * s.size <= s.options.gather_bytes)
-    s.reduce_small(bytes_of(tensor), own.elements, element_bytes, tensor.scalar_type(), op);
+  const c10::ScalarType dtype = tensor.scalar_type();
+  const auto width = static_cast<std::int64_t>(tensor.element_size()), bytes = own.elements * width;
+  if (bytes <= Call::max_payload || (!s.stages.usable() && bytes * s.size <= s.options.gather_bytes))
+    s.reduce_small(bytes_of(tensor), own.elements, width, dtype, op);
+  else if (s.stages.usable())
+    s.stages.all_reduce(bytes_of(tensor), own.elements, dtype, op, [&] { s.meet_in_memory(); });
   else
-    s.reduce_large(bytes_of(tensor), own.elements, element_bytes, tensor.scalar_type(), op);
+    s.reduce_large(bytes_of(tensor), own.elements, width, dtype, op);
 }
 
 void Mpi::reduce_scatter(const Tensor& whole, Tensor& part, ReduceOp op) {
   State& s = *state_;
-  Problem problem = detail::examine(whole);
-  if (problem == Problem::none) problem = detail::examine(part);
-  if (problem == Problem::none &&
-      (whole.scalar_type() != part.scalar_type() || whole.numel() != part.numel() * s.size))
-    problem = Problem::other_size;
-  const Call own = s.call(Operation::reduce_scatter, problem, whole, static_cast<std::int64_t>(op));
+  const Call own =
+      s.call(Operation::reduce_scatter, detail::examine_reduce_scatter(whole, part, op, s.rank, s.size),
+             whole, static_cast<std::int64_t>(op));
   const detail::Entered entered(s.slot(), Operation::reduce_scatter, own.elements, own.dtype);
   s.meet(own);
-  const std::int64_t bytes = static_cast<std::int64_t>(part.element_size());
-  const std::int64_t elements = part.numel(),
-                     segment = std::max<std::int64_t>(1, s.options.segment_bytes / bytes);
-  const std::byte* mine = bytes_of(whole) + elements * bytes * s.rank;
-  std::byte* incoming = s.scratch_of(std::min(segment, elements) * bytes * s.size);
-  for (std::int64_t begin = 0; begin < elements; begin += segment) {
-    const std::int64_t length = std::min(segment, elements - begin);
-    for (int step = 1; step < s.size; ++step) {
-      const int from = (s.rank - step + s.size) % s.size, to = (s.rank + step) % s.size;
-      s.receive(incoming + length * bytes * from, length * bytes, from);
-      s.send(bytes_of(whole) + (elements * to + begin) * bytes, length * bytes, to);
-    }
-    s.wait();
-    for (int r = 0; r < s.size; ++r)
-      s.parts[static_cast<std::size_t>(r)] =
-          r == s.rank ? mine + begin * bytes : incoming + length * bytes * r;
-    detail::reduce_in_order(part.scalar_type(), op, s.parts.data(), s.size, length,
-                            bytes_of(part) + begin * bytes);
-  }
+  s.reduce_scatter(whole, part, s.equal_parts(part.numel()), op);
+}
+
+void Mpi::reduce_scatter_v(const Tensor& whole, Tensor& part, std::span<const std::int64_t> counts,
+                           ReduceOp op) {
+  State& s = *state_;
+  const Call own = s.call(Operation::reduce_scatter_v,
+                          detail::examine_reduce_scatter_v(whole, part, counts, op, s.rank, s.size), whole,
+                          static_cast<std::int64_t>(op));
+  const detail::Entered entered(s.slot(), Operation::reduce_scatter_v, own.elements, own.dtype);
+  s.meet_with_same(own, counts);
+  s.reduce_scatter(whole, part, scaled(counts, detail::row_elements(whole)), op);
 }
 
 void Mpi::broadcast(Tensor& tensor, int root) {
@@ -389,6 +661,12 @@ void Mpi::broadcast(Tensor& tensor, int root) {
                 static_cast<std::size_t>(bytes));
     return;
   }
+  if (s.stages.usable()) {
+    std::vector<std::int64_t> from(static_cast<std::size_t>(s.size));
+    from[static_cast<std::size_t>(root)] = bytes;
+    // All of `gathered` is the root's; the places of the others are empty.
+    return s.gather(bytes_of(tensor), from);
+  }
   for (std::int64_t at = 0; at < bytes; at += s.options.message_bytes) {
     const int count = static_cast<int>(std::min(s.options.message_bytes, bytes - at));
     s.fail_on_transport(
@@ -400,21 +678,73 @@ void Mpi::broadcast(Tensor& tensor, int root) {
 
 void Mpi::all_gather(const Tensor& part, Tensor& gathered) {
   State& s = *state_;
-  Problem problem = detail::examine(part);
-  if (problem == Problem::none) problem = detail::examine(gathered);
-  if (problem == Problem::none &&
-      (part.scalar_type() != gathered.scalar_type() || gathered.numel() != part.numel() * s.size))
-    problem = Problem::other_size;
-  const Call own = s.call(Operation::all_gather, problem, part, 0);
+  const Call own = s.call(Operation::all_gather, detail::examine_all_gather(part, gathered, s.size), part, 0);
   const detail::Entered entered(s.slot(), Operation::all_gather, own.elements, own.dtype);
   s.meet(own);
-  const std::int64_t bytes = static_cast<std::int64_t>(part.nbytes());
+  const auto bytes = static_cast<std::int64_t>(part.nbytes());
   if (bytes == 0) return;
-  if (bytes > Call::max_payload) return s.gather(bytes_of(part), bytes, bytes_of(gathered));
+  if (bytes > Call::max_payload) return s.gather(part, gathered, s.equal_parts(bytes));
   for (int r = 0; r < s.size; ++r)
     std::memcpy(bytes_of(gathered) + bytes * r, s.calls[static_cast<std::size_t>(r)].payload,
                 static_cast<std::size_t>(bytes));
 }
+
+void Mpi::all_gather_v(const Tensor& part, Tensor& gathered, std::span<const std::int64_t> counts) {
+  State& s = *state_;
+  const Call own = s.call(Operation::all_gather_v,
+                          detail::examine_all_gather_v(part, gathered, counts, s.rank, s.size), gathered, 0);
+  const detail::Entered entered(s.slot(), Operation::all_gather_v, own.elements, own.dtype);
+  s.meet_with_same(own, counts);
+  const auto row = detail::row_elements(gathered) * static_cast<std::int64_t>(gathered.element_size());
+  s.gather(part, gathered, scaled(counts, row));
+}
+
+void Mpi::all_to_all(const Tensor& sent, Tensor& received) {
+  State& s = *state_;
+  const Call own = s.call(Operation::all_to_all, detail::examine_all_to_all(sent, received, s.size), sent, 0);
+  const detail::Entered entered(s.slot(), Operation::all_to_all, own.elements, own.dtype);
+  s.meet(own);
+  const std::int64_t bytes = static_cast<std::int64_t>(sent.nbytes()) / s.size;
+  const std::vector<std::int64_t> parts = s.equal_parts(bytes);
+  s.scatter(bytes_of(sent), parts, bytes_of(received), parts, bytes);
+}
+
+void Mpi::all_to_all_v(const Tensor& sent, std::span<const std::int64_t> send_counts, Tensor& received,
+                       std::span<const std::int64_t> receive_counts) {
+  State& s = *state_;
+  const Problem problem = detail::examine_all_to_all_v(sent, send_counts, received, receive_counts, s.size);
+  Call own = s.call(Operation::all_to_all_v, problem, sent, 0);
+  // Ranks send unlike numbers of rows, but rows of one size.
+  if (problem == Problem::none) own.elements = detail::row_elements(sent);
+  const detail::Entered entered(s.slot(), Operation::all_to_all_v, own.elements, own.dtype);
+  const std::vector<std::int64_t> all = s.meet_with(own, {send_counts, receive_counts});
+  // all: of each rank, the rows for each rank, then those from each.
+  std::int64_t most = 0;
+  for (int from = 0; from < s.size; ++from)
+    for (int to = 0; to < s.size; ++to) {
+      const std::int64_t rows = all[static_cast<std::size_t>(2 * s.size * from + to)],
+                         expected = all[static_cast<std::size_t>(2 * s.size * to + s.size + from)];
+      if (rows != expected)
+        throw RunError(detail::misfit(s.name, s.world_rank(from), concat(rows, " rows"), s.world_rank(to),
+                                      concat(expected, " rows")));
+      most = std::max(most, rows);
+    }
+  const std::int64_t row = own.elements * static_cast<std::int64_t>(sent.element_size());
+  s.scatter(bytes_of(sent), scaled(send_counts, row), bytes_of(received), scaled(receive_counts, row),
+            most * row);
+}
+
+void Mpi::send(const Tensor& tensor, int to) {
+  const Transfer transfers[] = {Transfer::send(tensor, to)};
+  state_->exchange(Operation::send, transfers);
+}
+
+void Mpi::recv(Tensor& tensor, int from) {
+  const Transfer transfers[] = {Transfer::receive(tensor, from)};
+  state_->exchange(Operation::recv, transfers);
+}
+
+void Mpi::exchange(std::span<const Transfer> transfers) { state_->exchange(Operation::exchange, transfers); }
 
 void Mpi::barrier() {
   Call own;

@@ -1,9 +1,10 @@
 /// The communicator over MPI, for CPU tensors: rank-ordered reductions, calls compared between ranks, a
-/// deadline on every wait.
+/// deadline on every wait; ranks of one machine move large tensors through memory that they share.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "mgfl/parallel/communicator.hpp"
@@ -12,22 +13,27 @@
 namespace mgfl::parallel {
 
 struct MpiOptions {
-  double timeout_seconds = 0;            // longest wait for messages; 0: the session's
+  double timeout_seconds = 0;  // longest wait for messages; 0: the session's
+  // Where ranks of several machines send messages:
   std::int64_t gather_bytes = 1 << 17;   // of all ranks together: up to here, reductions are one gather
   std::int64_t segment_bytes = 1 << 19;  // of a larger reduction: what one rank reduces at a time
   std::int64_t message_bytes = 1 << 30;  // longest single MPI message
+  // Where one machine has all ranks of a group: what each of them shows the others at a time; at most 1 MiB.
+  // 0: they send messages.
+  std::int64_t stage_bytes = 1 << 20;
 };
 
 /// A group of ranks of an MPI job. Movable. Must not outlive the session.
 ///
-/// Each operation first compares its name, dtype, size and arguments between the ranks; a call that differs,
+/// Each collective first compares its name, dtype, size and arguments between the ranks; a call that differs,
 /// or whose tensor is not a contiguous CPU tensor, throws one and the same RunError on every rank before any
-/// data moves. A wait beyond the deadline ends the job with status 2 and a message that names this rank, the
-/// operation and the ranks that did not come.
+/// data moves. So does a send whose receive differs, on both ranks, after the other transfers of their calls.
+/// A wait beyond the deadline ends the job with status 2 and a message that names this rank, the operation,
+/// the ranks that did not come, and what those and the others do.
 ///
 /// Sums run in rank order for each element, whatever its place in the tensor: the bits depend on nothing but
 /// the values. 16-bit floats are reduced in fp32 and rounded once; a sum of bools is their "or"; integers
-/// wrap; NaN wins a max.
+/// wrap and have no average; NaN wins a max.
 class Mpi {
  public:
   /// All ranks of the job. Collective.
@@ -46,6 +52,14 @@ class Mpi {
   void reduce_scatter(const Tensor& whole, Tensor& part, ReduceOp op);
   void broadcast(Tensor& tensor, int root);
   void all_gather(const Tensor& part, Tensor& gathered);
+  void reduce_scatter_v(const Tensor& whole, Tensor& part, std::span<const std::int64_t> counts, ReduceOp op);
+  void all_gather_v(const Tensor& part, Tensor& gathered, std::span<const std::int64_t> counts);
+  void all_to_all(const Tensor& sent, Tensor& received);
+  void all_to_all_v(const Tensor& sent, std::span<const std::int64_t> send_counts, Tensor& received,
+                    std::span<const std::int64_t> receive_counts);
+  void send(const Tensor& tensor, int to);
+  void recv(Tensor& tensor, int from);
+  void exchange(std::span<const Transfer> transfers);
   void barrier();
   std::int64_t all_reduce_value(std::int64_t value, ReduceOp op);
   double all_reduce_value(double value, ReduceOp op);
@@ -60,7 +74,6 @@ class Mpi {
   std::unique_ptr<State> state_;
 };
 
-static_assert(Communicator<Mpi>);
-static_assert(HasReduceScatter<Mpi> && HasAllReduceValue<Mpi> && HasSplit<Mpi> && SaysDeviceTypeForComm<Mpi>);
+static_assert(WholeCommunicator<Mpi> && SaysDeviceTypeForComm<Mpi>);
 
 }  // namespace mgfl::parallel

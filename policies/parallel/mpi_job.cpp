@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <new>
+#include <numeric>
 #include <thread>
 
 #include "mgfl/base/error.hpp"
@@ -26,7 +28,15 @@ std::int64_t now_ns() {
       .count();
 }
 
+// A rank's part of the window: its row, then its stage.
+constexpr std::int64_t page = 4096;
+constexpr std::int64_t stage_offset = (static_cast<std::int64_t>(sizeof(Row)) + page - 1) / page * page;
+
 }  // namespace
+
+std::byte* MpiJob::stage(int world_rank) const {
+  return reinterpret_cast<std::byte*>(rows_[static_cast<std::size_t>(world_rank)]) + stage_offset;
+}
 
 void check_mpi(int status, std::string_view call) {
   if (status == MPI_SUCCESS) return;
@@ -75,7 +85,7 @@ MpiJob::MpiJob(double timeout) : timeout_seconds(timeout) {
 
   void* memory = nullptr;
   MPI_Win window;
-  check_mpi(MPI_Win_allocate_shared(sizeof(Row), 1, MPI_INFO_NULL, node, &memory, &window),
+  check_mpi(MPI_Win_allocate_shared(stage_offset + stage_bytes, 1, MPI_INFO_NULL, node, &memory, &window),
             "MPI_Win_allocate_shared");
   check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
   window_ = MPI_Win_c2f(window);
@@ -108,12 +118,21 @@ void MpiJob::close() {
   MPI_Comm_free(&guard);
 }
 
+Members MpiJob::all_ranks() const {
+  const auto count = static_cast<std::size_t>(size_);
+  Members all{std::vector<int>(count), std::vector<int>(count), std::vector<std::int64_t>(count), rank_};
+  std::iota(all.ranks.begin(), all.ranks.end(), 0);
+  return all;
+}
+
 int MpiJob::take_slot(std::string_view name) {
   int index = 1;
   while (index + 1 < Row::max_slots && taken_[static_cast<std::size_t>(index)]) ++index;
   taken_[static_cast<std::size_t>(index)] = true;
   Slot& slot = this->slot(index);
+  // Not the steps, which a rank of the slot's last group may still be waiting for.
   slot.number = 0;
+  slot.transfers = 0;
   slot.operation = 0;
   slot.inside = 0;
   const std::size_t length = std::min<std::size_t>(name.size(), Slot::max_name - 1);
@@ -135,33 +154,38 @@ void MpiJob::end(int status, const std::string& sentence) const {
   end_at_once(status);
 }
 
-Entered::Entered(Slot& slot, Operation operation, std::int64_t elements, std::int32_t dtype) : slot_(slot) {
+namespace {
+
+bool is_transfer(Operation operation) {
+  return operation == Operation::send || operation == Operation::recv || operation == Operation::exchange;
+}
+
+}  // namespace
+
+Entered::Entered(Slot& slot, Operation operation, std::int64_t elements, std::int32_t dtype, int peer)
+    : slot_(slot) {
   slot_.operation.store(static_cast<std::int32_t>(operation), std::memory_order_relaxed);
   slot_.elements.store(elements, std::memory_order_relaxed);
   slot_.dtype.store(dtype, std::memory_order_relaxed);
+  slot_.peer.store(peer, std::memory_order_relaxed);
   slot_.heartbeat.store(now_ns(), std::memory_order_relaxed);
   slot_.inside.store(1, std::memory_order_relaxed);
-  slot_.number.fetch_add(1, std::memory_order_release);
+  // Only collectives are compared by number: of transfers, ranks make unlike numbers.
+  (is_transfer(operation) ? slot_.transfers : slot_.number).fetch_add(1, std::memory_order_release);
 }
 
 Entered::~Entered() { slot_.inside.store(0, std::memory_order_release); }
 
-bool wait_all(void* requests, int count, double seconds, Slot& slot) {
-  auto* array = static_cast<MPI_Request*>(requests);
-  int done = 0;
-  const auto test = [&] {
-    check_mpi(MPI_Testall(count, array, &done, MPI_STATUSES_IGNORE), "MPI_Testall");
-    return done != 0;
-  };
+bool wait_until(function_ref<bool()> done, double seconds, Slot& slot) {
   for (int spin = 0; spin < 200; ++spin)
-    if (test()) return true;
+    if (done()) return true;
 
   constexpr std::int64_t stopped = 1'000'000'000;
   const std::int64_t begin = now_ns();
   std::int64_t deadline = begin + static_cast<std::int64_t>(seconds * 1e9), last = begin;
   auto pause = std::chrono::microseconds(20);
   for (;;) {
-    if (test()) return true;
+    if (done()) return true;
     const std::int64_t now = now_ns();
     // A gap means that we were stopped ourselves, perhaps with the whole job: the others deserve that time,
     // too.
@@ -178,6 +202,16 @@ bool wait_all(void* requests, int count, double seconds, Slot& slot) {
   }
 }
 
+bool wait_all(void* requests, int count, double seconds, Slot& slot) {
+  auto* array = static_cast<MPI_Request*>(requests);
+  const auto all_done = [&] {
+    int done = 0;
+    check_mpi(MPI_Testall(count, array, &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+    return done != 0;
+  };
+  return wait_until(all_done, seconds, slot);
+}
+
 namespace {
 
 // "T" while stopped, "Z" once ended, 0 where the process is gone or the machine has no /proc.
@@ -192,13 +226,18 @@ char process_state(std::int64_t process) {
 std::string describe_slot(const Slot& slot) {
   const auto operation = static_cast<Operation>(slot.operation.load());
   std::string text(name_of(operation));
-  const std::int32_t dtype = slot.dtype.load();
-  if (dtype >= 0)
+  const std::int32_t dtype = slot.dtype.load(), peer = slot.peer.load();
+  if (operation == Operation::exchange)
+    text += concat(" of ", slot.elements.load(), " transfers");
+  else if (dtype >= 0)
     text += concat(" of ", slot.elements.load(), " ", name_of(static_cast<c10::ScalarType>(dtype)));
-  return text + concat(" (operation ", slot.number.load(), " of group '", slot.name, "')");
+  if (peer >= 0) text += concat(operation == Operation::send ? " to rank " : " from rank ", peer);
+  return is_transfer(operation)
+             ? text + concat(" (transfer ", slot.transfers.load(), " of group '", slot.name, "')")
+             : text + concat(" (operation ", slot.number.load(), " of group '", slot.name, "')");
 }
 
-// What a rank that did not come is doing instead.
+// What a rank is doing.
 std::string describe_row(const Row& row, const Slot& group) {
   std::string text;
   const Slot* elsewhere = nullptr;
@@ -206,7 +245,7 @@ std::string describe_row(const Row& row, const Slot& group) {
     if (slot.inside.load()) elsewhere = &slot;
   if (elsewhere)
     text = concat("is in ", describe_slot(*elsewhere));
-  else if (group.number.load() > 0)
+  else if (group.number.load() + group.transfers.load() > 0)
     text = concat("is in no communication; its last in this group was ", describe_slot(group));
   else
     text = "has not used this group yet";
@@ -216,38 +255,81 @@ std::string describe_row(const Row& row, const Slot& group) {
   return text;
 }
 
-}  // namespace
-
-std::string describe_absent(const MpiJob& job, const std::vector<int>& ranks, const std::vector<int>& slots,
-                            int own_index) {
-  const Slot& own = job.slot(slots[static_cast<std::size_t>(own_index)]);
-  const std::int64_t number = own.number.load(), now = now_ns();
-  std::vector<std::string> absent, silent, far;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (static_cast<int>(i) == own_index) continue;
-    const Row* row = job.row(ranks[i]);
-    if (!row) {
-      far.push_back(std::to_string(ranks[i]));
-      continue;
-    }
-    const Slot& slot = row->slots[slots[i]];
-    if (slot.number.load() < number)
-      absent.push_back(concat("rank ", ranks[i], ", which did not enter it: it ", describe_row(*row, slot)));
-    else if (const char state = process_state(row->process.load());
-             state == 'T' || state == 't' || state == 'Z' || state == 0 ||
-             now - slot.heartbeat.load() > 1'500'000'000)
-      silent.push_back(concat("rank ", ranks[i], ", which entered it and stopped answering: it ",
-                              describe_row(*row, slot)));
+// What those members do that are neither this rank nor `named` already; ranks that do the same together.
+std::string describe_others(const MpiJob& job, const Members& members, const std::vector<bool>& named) {
+  std::map<std::string, std::vector<int>> doing;
+  for (std::size_t i = 0; i < members.ranks.size(); ++i) {
+    const Row* row = job.row(members.ranks[i]);
+    if (static_cast<int>(i) == members.own || named[i] || !row) continue;
+    doing[describe_row(*row, row->slots[members.slots[i]])].push_back(members.ranks[i]);
   }
-  const std::vector<std::string>& named = absent.empty() ? silent : absent;
-  std::string text = concat(describe_slot(own), " for ");
-  if (!named.empty())
-    text += join(named, " and for ");
+  std::string text;
+  for (const auto& [what, ranks] : doing)
+    text += concat(ranks.size() == 1 ? "; rank " : "; each of the ranks ", some_of(ranks), " ", what);
+  return text;
+}
+
+std::string describe_wait(const MpiJob& job, const Members& members, const std::vector<std::string>& causes,
+                          const std::vector<int>& far, const std::vector<bool>& named) {
+  std::string text =
+      concat(describe_slot(job.slot(members.slots[static_cast<std::size_t>(members.own)])), " for ");
+  if (!causes.empty())
+    text += join(causes, " and for ");
   else if (!far.empty())
     text += concat("one of the ranks ", join(far), " on other machines");
   else
     text += "a message, though every rank entered it";
-  return text;
+  return text + describe_others(job, members, named);
+}
+
+}  // namespace
+
+std::string describe_absent(const MpiJob& job, const Members& members) {
+  const Slot& own = job.slot(members.slots[static_cast<std::size_t>(members.own)]);
+  const std::int64_t number = own.number.load(), now = now_ns();
+  const std::int64_t steps = own.steps.load() - members.steps[static_cast<std::size_t>(members.own)];
+  std::vector<std::string> absent, silent;
+  std::vector<int> far;
+  std::vector<bool> is_absent(members.ranks.size()), is_silent(members.ranks.size());
+  for (std::size_t i = 0; i < members.ranks.size(); ++i) {
+    if (static_cast<int>(i) == members.own) continue;
+    const int rank = members.ranks[i];
+    const Row* row = job.row(rank);
+    if (!row) {
+      far.push_back(rank);
+      continue;
+    }
+    const Slot& slot = row->slots[members.slots[i]];
+    if (slot.number.load() < number) {
+      is_absent[i] = true;
+      absent.push_back(concat("rank ", rank, ", which did not enter it: it ", describe_row(*row, slot)));
+    } else if (const char state = process_state(row->process.load());
+               state == 'T' || state == 't' || state == 'Z' || state == 0 ||
+               slot.steps.load() - members.steps[i] < steps || now - slot.heartbeat.load() > 1'500'000'000) {
+      is_silent[i] = true;
+      silent.push_back(
+          concat("rank ", rank, ", which entered it and stopped answering: it ", describe_row(*row, slot)));
+    }
+  }
+  return absent.empty() ? describe_wait(job, members, silent, far, is_silent)
+                        : describe_wait(job, members, absent, far, is_absent);
+}
+
+std::string describe_peers(const MpiJob& job, const Members& members, const std::vector<int>& peers) {
+  std::vector<std::string> causes;
+  std::vector<int> far;
+  std::vector<bool> named(members.ranks.size());
+  for (const int peer : peers) {
+    const auto i = static_cast<std::size_t>(peer);
+    const Row* row = job.row(members.ranks[i]);
+    named[i] = true;
+    if (row)
+      causes.push_back(concat("rank ", members.ranks[i], ", which did not answer: it ",
+                              describe_row(*row, row->slots[members.slots[i]])));
+    else
+      far.push_back(members.ranks[i]);
+  }
+  return describe_wait(job, members, causes, far, named);
 }
 
 }  // namespace mgfl::parallel::detail

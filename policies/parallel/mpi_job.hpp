@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "mgfl/base/function_ref.hpp"
 #include "policies/parallel/collective.hpp"
 
 namespace mgfl::parallel::detail {
@@ -15,11 +17,14 @@ namespace mgfl::parallel::detail {
 /// What one rank is doing on one communicator. Lies in memory that the ranks of a machine share.
 struct alignas(64) Slot {
   static constexpr int max_name = 24;
-  std::atomic<std::int64_t> number;     // operations entered so far
+  std::atomic<std::int64_t> number;     // collective operations entered so far
+  std::atomic<std::int64_t> transfers;  // other calls entered so far: send, recv, exchange
+  std::atomic<std::int64_t> steps;      // meetings in shared memory reached so far, over all its groups
   std::atomic<std::int64_t> heartbeat;  // monotonic ns at which the rank last looked for messages
   std::atomic<std::int64_t> elements;
   std::atomic<std::int32_t> operation;
   std::atomic<std::int32_t> dtype;
+  std::atomic<std::int32_t> peer;    // world rank at the other end of a send or recv, otherwise -1
   std::atomic<std::int32_t> inside;  // 1 while the operation runs
   char name[max_name];               // the communicator's, ends with 0
 };
@@ -33,6 +38,16 @@ struct Row {
 };
 static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
               std::atomic<std::int32_t>::is_always_lock_free);
+
+/// Memory of a rank beside its row, of which other ranks of the machine read its part in a collective.
+inline constexpr std::int64_t stage_bytes = 1 << 20;
+
+/// The members of a group: slots[i] is the slot of world rank ranks[i], and its steps began at steps[i].
+struct Members {
+  std::vector<int> ranks, slots;
+  std::vector<std::int64_t> steps;
+  int own = 0;  // index of this rank
+};
 
 /// The job as this rank sees it. MPI handles are kept in their Fortran form, which is an int in every MPI.
 class MpiJob {
@@ -55,6 +70,10 @@ class MpiJob {
 
   /// The row of a rank of the job; null where it runs on another machine.
   Row* row(int world_rank) const { return rows_[world_rank]; }
+  /// All ranks, with the session's slots.
+  Members all_ranks() const;
+  /// The stage of a rank of this machine.
+  std::byte* stage(int world_rank) const;
   Slot& slot(int index) const { return rows_[rank_]->slots[index]; }
 
   /// A free slot of this rank for a communicator of this name; the last one is shared once all are taken.
@@ -75,7 +94,7 @@ class MpiJob {
 /// Marks a slot as inside an operation, for its lifetime.
 class Entered {
  public:
-  Entered(Slot& slot, Operation operation, std::int64_t elements, std::int32_t dtype);
+  Entered(Slot& slot, Operation operation, std::int64_t elements, std::int32_t dtype, int peer = -1);
   ~Entered();
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;
@@ -84,14 +103,19 @@ class Entered {
   Slot& slot_;
 };
 
-/// Waits for `count` MPI_Requests: spins briefly, then yields, then sleeps. False once `seconds` have passed;
+/// Calls `done` until it is true: spins briefly, then yields, then sleeps. False once `seconds` have passed;
 /// time during which this process was itself stopped does not count.
+bool wait_until(function_ref<bool()> done, double seconds, Slot& slot);
+
+/// Waits so for `count` MPI_Requests.
 bool wait_all(void* requests, int count, double seconds, Slot& slot);
 
-/// Why a wait on `group` was in vain: the world ranks that did not arrive or stopped answering, and what they
-/// are doing. slots[i] is the slot of world rank ranks[i].
-std::string describe_absent(const MpiJob& job, const std::vector<int>& ranks, const std::vector<int>& slots,
-                            int own_index);
+/// Why a wait in a collective was in vain: the world ranks that did not arrive or stopped answering, what
+/// they are doing, and what the others do.
+std::string describe_absent(const MpiJob& job, const Members& members);
+
+/// The same for a wait for the members with the indices `peers`.
+std::string describe_peers(const MpiJob& job, const Members& members, const std::vector<int>& peers);
 
 /// Throws RunError with MPI's own text unless `status` is MPI_SUCCESS.
 void check_mpi(int status, std::string_view call);

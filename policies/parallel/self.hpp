@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "mgfl/parallel/communicator.hpp"
@@ -19,14 +20,20 @@ class Self {
   void reduce_scatter(const Tensor& whole, Tensor& part, ReduceOp op);
   void broadcast(Tensor& tensor, int root);
   void all_gather(const Tensor& part, Tensor& gathered);
+  void reduce_scatter_v(const Tensor& whole, Tensor& part, std::span<const std::int64_t> counts, ReduceOp op);
+  void all_gather_v(const Tensor& part, Tensor& gathered, std::span<const std::int64_t> counts);
+  void all_to_all(const Tensor& sent, Tensor& received);
+  void all_to_all_v(const Tensor& sent, std::span<const std::int64_t> send_counts, Tensor& received,
+                    std::span<const std::int64_t> receive_counts);
+  void send(const Tensor& tensor, int to);  // refused, as recv: there is no other rank
+  void recv(Tensor& tensor, int from);
+  void exchange(std::span<const Transfer> transfers);  // from this rank to itself
   void barrier() {}
-  std::int64_t all_reduce_value(std::int64_t value, ReduceOp) { return value; }
+  std::int64_t all_reduce_value(std::int64_t value, ReduceOp op);
   double all_reduce_value(double value, ReduceOp) { return value; }
   Self split(int color, int key, std::string_view name = "split");
 };
 
-static_assert(Communicator<Self>);
-static_assert(HasReduceScatter<Self> && HasAllReduceValue<Self> && HasSplit<Self> &&
-              SaysDeviceTypeForComm<Self>);
+static_assert(WholeCommunicator<Self> && SaysDeviceTypeForComm<Self>);
 
 }  // namespace mgfl::parallel

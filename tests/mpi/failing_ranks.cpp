@@ -1,5 +1,5 @@
-// A job whose rank 1 fails in the way that the first argument names; failing_ranks.py starts it and judges
-// its end.
+// A job whose rank 1 fails in the way that the first argument names, among all-reduces or, after "ring_",
+// among exchanges around a ring; judge_job.py starts it and judges its end.
 #include "mgfl/tensor/lean.hpp"
 
 #include <sys/resource.h>
@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -21,6 +22,7 @@
 using mgfl::ReduceOp;
 using mgfl::Tensor;
 using mgfl::parallel::Mpi;
+using mgfl::parallel::Transfer;
 
 namespace {
 
@@ -28,16 +30,71 @@ void fail() { throw std::runtime_error("thrown where nothing may be"); }
 
 void fail_where_nothing_may() noexcept { fail(); }
 
-int steps(const mgfl::parallel::MpiSession& session, const std::string& way) {
+/// One tensor to the next rank, one from the previous.
+void go_around(Mpi& world, const Tensor& sent, Tensor& received) {
+  const Transfer transfers[] = {Transfer::receive(received, (world.rank() + world.size() - 1) % world.size()),
+                                Transfer::send(sent, (world.rank() + 1) % world.size())};
+  world.exchange(transfers);
+}
+
+/// Transfers that find no partner, or another one than expected.
+void transfer_wrongly(Mpi& world, const std::string& way) {
+  const int rank = world.rank(), next = (rank + 1) % world.size(),
+            previous = (rank + world.size() - 1) % world.size();
+  Tensor three = mgfl::zeros({3}, at::kFloat), four = mgfl::zeros({4}, at::kFloat),
+         large = mgfl::zeros({1 << 20}, at::kFloat);
+  if (way == "send_to_nobody") {
+    if (rank == 0)
+      world.send(three, 1);
+    else
+      world.barrier();
+  }
+  if (way == "recv_from_nobody") {
+    if (rank == 1)
+      world.recv(large, 0);
+    else
+      world.all_reduce(three, ReduceOp::sum);
+  }
+  if (way == "all_receive_first") {
+    world.recv(three, previous);
+    world.send(three, next);
+  }
+  if (way == "misfit" || way == "misfit_of_dtypes") {
+    Tensor ints = mgfl::zeros({3}, at::kLong);
+    if (rank == 0) world.send(three, 1);
+    if (rank == 1) world.recv(way == "misfit" ? four : ints, 0);
+    world.barrier();
+  }
+  if (way == "one_transfer_less") {
+    const Transfer transfers[] = {Transfer::receive(large, previous), Transfer::send(three, next),
+                                  Transfer::receive(four, previous), Transfer::send(four, next)};
+    Tensor small = mgfl::zeros({3}, at::kFloat);
+    const Transfer fitting[] = {Transfer::receive(small, previous), transfers[1], transfers[2], transfers[3]};
+    world.exchange(std::span(fitting).first(rank == 1 ? 3 : 4));
+  }
+}
+
+int steps(const mgfl::parallel::MpiSession& session, std::string way) {
   Mpi world(session);
+  transfer_wrongly(world, way);
+  const bool ring = way.starts_with("ring_");
+  if (ring) way = way.substr(5);
   const bool culprit = world.rank() == 1;
   if (way == "user_error_everywhere")
     throw mgfl::UserError("the file /no/such/model is missing; give an existing folder.");
   if (way == "user_error_first" && culprit) throw mgfl::UserError("rank 1 cannot open its data.");
   if (way == "other_errors") throw mgfl::UserError(culprit ? "this is wrong here." : "that is wrong there.");
-  Tensor tensor = mgfl::zeros({3}, at::kFloat), large = mgfl::zeros({1 << 24}, at::kFloat);
+  Tensor tensor = mgfl::zeros({3}, at::kFloat), large = mgfl::zeros({1 << 24}, at::kFloat),
+         received = large.clone();
   for (int step = 1; step <= 3; ++step) {
-    world.all_reduce(tensor, ReduceOp::sum);
+    if (ring) {
+      Tensor incoming = mgfl::zeros({3}, at::kFloat);
+      go_around(world, tensor, incoming);
+    } else if (way == "other_operation" && step == 3 && culprit) {
+      world.barrier();
+    } else {
+      world.all_reduce(tensor, ReduceOp::sum);
+    }
     if (step == 2 && culprit) {
       if (way == "throw") throw std::runtime_error("step 2 went wrong");
       if (way == "terminate") fail_where_nothing_may();
@@ -48,15 +105,21 @@ int steps(const mgfl::parallel::MpiSession& session, const std::string& way) {
       if (way == "return") return 0;
       if (way == "status") return 3;
       if (way == "stop") std::raise(SIGSTOP);
-      if (way == "stop_inside")
-        std::thread([] {
+      if (way == "stop_inside" || way == "kill_inside")
+        std::thread([signal = way == "stop_inside" ? SIGSTOP : SIGKILL] {
           std::this_thread::sleep_for(std::chrono::milliseconds(300));
-          ::kill(::getpid(), SIGSTOP);
+          ::kill(::getpid(), signal);
         }).detach();
       if (way == "other_size") tensor = mgfl::zeros({4}, at::kFloat);
+      if (way == "other_dtype") tensor = mgfl::zeros({3}, at::kDouble);
     }
-    if (way == "stop_inside" && step == 2)
-      for (int i = 0; i < 10000; ++i) world.all_reduce(large, ReduceOp::sum);
+    if (way.ends_with("_inside") && step == 2)
+      for (int i = 0; i < 10000; ++i) {
+        if (ring)
+          go_around(world, large, received);
+        else
+          world.all_reduce(large, ReduceOp::sum);
+      }
   }
   return 0;
 }

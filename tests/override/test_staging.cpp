@@ -91,6 +91,21 @@ TEST_CASE("groups that say nothing get the tensor where it lies; Self says the C
   CHECK(get_device_type_for_comm(mgfl::parallel::Self{}, chip) == at::kCPU);
 }
 
+TEST_CASE("a view in pieces is staged in one piece, and comes back into its place") {
+  Tensor whole = numbers({1, 2, 3, 4, 5, 6}, at::kFloat).reshape({2, 3}), view = whole.narrow(1, 0, 2);
+  Quiet columns{10};
+  mgfl::parallel::all_reduce_staged(view, mgfl::ReduceOp::sum, columns);
+  CHECK(columns.contiguous);
+  CHECK(columns.elements == 4);
+  CHECK(whole.equal(numbers({11, 12, 3, 14, 15, 6}, at::kFloat).reshape({2, 3})));
+  // Transposed: dense, but not in the order of its indices.
+  Tensor square = numbers({1, 2, 3, 4}, at::kFloat).reshape({2, 2}), transposed = square.t();
+  Quiet group{1};
+  mgfl::parallel::all_reduce_staged(transposed, mgfl::ReduceOp::sum, group);
+  CHECK(group.contiguous);
+  CHECK(square.equal(numbers({2, 3, 4, 5}, at::kFloat).reshape({2, 2})));
+}
+
 TEST_CASE("the norm's scalar goes to the device of each group of one list, and comes back") {
   const std::vector<Tensor> grads = {numbers({2, 2, 2, 2}, at::kBFloat16)};  // 16
   Outspoken on_chip(chip, 9), on_cpu(at::kCPU, 24), on_chip_again(chip, 51);

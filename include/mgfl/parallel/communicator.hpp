@@ -3,15 +3,28 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "mgfl/tensor/fwd.hpp"
 
 namespace mgfl {
 
-enum class ReduceOp { sum, max };
+/// avg is the sum, divided once by the number of ranks; of floating-point tensors only.
+enum class ReduceOp { sum, max, avg };
 
 namespace parallel {
+
+/// One send or receive of an exchange. Borrows its tensor; `peer` is a rank of the group.
+struct Transfer {
+  enum class Way { send, receive };
+  Way way;
+  const Tensor* tensor;
+  int peer;
+
+  static Transfer send(const Tensor& tensor, int to) { return {Way::send, &tensor, to}; }
+  static Transfer receive(Tensor& tensor, int from) { return {Way::receive, &tensor, from}; }
+};
 
 template <class C>
 concept HasPlace = requires(const C& c) {
@@ -57,6 +70,53 @@ concept HasAllReduceValue = requires(C& c) {
   { c.all_reduce_value(double{}, ReduceOp::max) } -> std::same_as<double>;
 };
 
+/// The same with counts[r] rows of `whole` (along its dimension 0) for rank r: part [counts[rank], ...].
+/// Every rank gives the same counts.
+template <class C>
+concept HasReduceScatterV = requires(C& c, const Tensor& whole, Tensor& part,
+                                     std::span<const std::int64_t> counts) {
+  c.reduce_scatter_v(whole, part, counts, ReduceOp::sum);
+};
+
+/// all_gather of counts[r] rows (along dimension 0) from rank r: gathered [sum of counts, ...]. Every rank
+/// gives the same counts. Shards that end where a parameter ends are uneven, such as whole matrices for Muon.
+template <class C>
+concept HasAllGatherV = requires(C& c, const Tensor& part, Tensor& gathered,
+                                 std::span<const std::int64_t> counts) {
+  c.all_gather_v(part, gathered, counts);
+};
+
+/// `sent` holds one equal part for each rank, `received` one from each, both in rank order. The two must not
+/// overlap.
+template <class C>
+concept HasAllToAll = requires(C& c, const Tensor& sent, Tensor& received) {
+  c.all_to_all(sent, received);
+};
+
+/// sent [sum of send_counts, ...]: send_counts[r] rows (along dimension 0) for rank r; received likewise with
+/// the rows from rank r. What a rank sends to another must be what the other expects.
+template <class C>
+concept HasAllToAllV = requires(C& c, const Tensor& sent, Tensor& received,
+                                std::span<const std::int64_t> counts) {
+  c.all_to_all_v(sent, counts, received, counts);
+};
+
+/// From one rank to one other, which makes the opposite call with as many elements of the same dtype. A send
+/// ends after its receive has begun: nothing is buffered, so that what runs here runs on every backend.
+template <class C>
+concept HasSendRecv = requires(C& c, const Tensor& sent, Tensor& received) {
+  c.send(sent, int{});
+  c.recv(received, int{});
+};
+
+/// Sends and receives as one call, each of which proceeds without regard to the others, so that no order of
+/// theirs can deadlock. The k-th send from a to b belongs to the k-th receive on b from a. A tensor that is
+/// received must not overlap another one of the call.
+template <class C>
+concept HasExchange = requires(C& c, std::span<const Transfer> transfers) {
+  c.exchange(transfers);
+};
+
 /// A new communicator of the ranks that give the same color >= 0, ordered by key, then by rank; the name
 /// appears in messages.
 template <class C>
@@ -64,10 +124,17 @@ concept HasSplit = requires(C& c) {
   { c.split(int{}, int{}, std::string_view{}) } -> std::same_as<C>;
 };
 
-/// A group of ranks. Every call is collective and blocking, with a deadline; failure ends the whole job with
-/// a message that names the rank and the operation.
+/// A group of ranks. Every call is blocking, with a deadline, and takes contiguous tensors, which views along
+/// dimension 0 are; also empty ones. All but send, recv and exchange are collective. Failure ends the whole
+/// job with a message that names the rank and the operation.
 template <class C>
 concept Communicator = HasPlace<C> && HasAllReduce<C> && HasBroadcast<C> && HasAllGather<C> && HasBarrier<C>;
+
+/// A group that can do all that model parallelism and sharded optimizers ask for.
+template <class C>
+concept WholeCommunicator =
+    Communicator<C> && HasReduceScatter<C> && HasReduceScatterV<C> && HasAllGatherV<C> && HasAllToAll<C> &&
+    HasAllToAllV<C> && HasSendRecv<C> && HasExchange<C> && HasAllReduceValue<C> && HasSplit<C>;
 
 /// What a group may say and need not: the kind of device its collectives want their tensors on, e.g. the CPU
 /// where its backend is Gloo's.

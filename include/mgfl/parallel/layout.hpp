@@ -45,12 +45,15 @@ static_assert(rank_of({1, 1, 0, 1}, {2, 2, 2, 1, 2}) == 1 + 8 + 4);
 static_assert(place_of(13, {2, 2, 2, 1, 2}).tp == 1 && place_of(13, {2, 2, 2, 1, 2}).dp == 1 &&
               place_of(13, {2, 2, 2, 1, 2}).pp == 1);
 
-/// dp = world / (tp pp cp), refused with all numbers where it does not divide.
+/// dp = world / (tp pp cp), refused with all numbers where it does not divide or one of them is below 1.
 inline Extents extents_for_world(int world, int tp, int pp, int cp) {
+  check_user(world > 0 && tp > 0 && pp > 0 && cp > 0, "world size ", world, ", tensor-model-parallel-size ",
+             tp, ", pipeline-model-parallel-size ", pp, " and context-parallel-size ", cp,
+             " must each be 1 or more.");
   const int model = tp * pp * cp;
-  check_user(model > 0 && world % model == 0, "world size ", world,
-             " is not divisible by tensor-model-parallel-size ", tp, " x pipeline-model-parallel-size ", pp,
-             " x context-parallel-size ", cp, " = ", model, "; start a multiple of ", model, " processes.");
+  check_user(world % model == 0, "world size ", world, " is not divisible by tensor-model-parallel-size ", tp,
+             " x pipeline-model-parallel-size ", pp, " x context-parallel-size ", cp, " = ", model,
+             "; start a multiple of ", model, " processes.");
   return {tp, pp, cp, 1, world / model};
 }
 
