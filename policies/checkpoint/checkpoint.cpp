@@ -100,12 +100,18 @@ std::string check_file(const fs::path& folder, const Json& entry) {
 
 void write_group(const fs::path& file, const FileGroup& group) {
   std::vector<TensorSpec> specs;
+  for (const NamedTensor& tensor : group.tensors)
+    specs.push_back({tensor.name, tensor.dtype.value_or(tensor.values.scalar_type()), tensor.shape});
+  SafetensorsWriter writer(file, specs);
   std::vector<std::pair<std::string, Tensor>> values;
   for (const NamedTensor& tensor : group.tensors) {
-    specs.push_back({tensor.name, tensor.dtype.value_or(tensor.values.scalar_type()), tensor.shape});
+    if (tensor.prepare) {
+      writer.write(values);
+      values.clear();
+      tensor.prepare();
+    }
     values.emplace_back(tensor.name, tensor.values);
   }
-  SafetensorsWriter writer(file, specs);
   writer.write(values);
   writer.finish();
 }

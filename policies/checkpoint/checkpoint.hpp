@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,9 @@ struct NamedTensor {
   std::vector<std::int64_t> shape;
   Tensor values;
   std::optional<at::ScalarType> dtype = std::nullopt;  // in the file; none: that of `values`
+  // Where set: makes the values, of this tensor and those after it up to the next one that has it set, in
+  // memory that these share.
+  std::function<void()> prepare = {};
 };
 
 /// One file of a checkpoint, and what goes into it.
@@ -74,8 +78,9 @@ void save(const std::filesystem::path& dir, std::int64_t iteration, std::span<co
 /// folders and files are ignored, and so is a `dir` that does not exist.
 std::vector<std::int64_t> complete_iterations(const std::filesystem::path& dir);
 
-/// Opens the newest complete checkpoint, the given one, or the one whose own folder `dir` is; checks sizes and hashes of all its files.
-/// UserError: there is none, or a file is missing, cut short or altered (it names the file).
+/// Opens the newest complete checkpoint, the given one, or the one whose own folder `dir` is; checks sizes
+/// and hashes of all its files. UserError: there is none, or a file is missing, cut short or altered (it
+/// names the file).
 Checkpoint load(const std::filesystem::path& dir, std::optional<std::int64_t> iteration = std::nullopt);
 
 }  // namespace mgfl::checkpoint

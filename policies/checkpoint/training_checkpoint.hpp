@@ -28,12 +28,17 @@ struct TrainingState {
   scheduler::OptimizerParamSchedulerState scheduler;
 };
 
-/// One process writes the whole state. Weights have the dtypes that an export would give them, so that a run
-/// that goes on exports as the first one would have; main weights are kept beside them wherever that loses
-/// bits.
+/// The optimizer's state as whole parameters.
+struct WholeTraining {
+  optimizer::WholeParams main_params, exp_avg, exp_avg_sq;
+};
+
+/// One process `writes` the whole state; where it is sharded, the others of the data-parallel group call this
+/// too, and send their shards, a parameter at a time. Weights have the dtypes that an export would give them,
+/// so that a run that goes on exports as the first one would have; main weights are kept beside them wherever
+/// that loses bits.
 void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state,
-                           const bridge::AutoBridge& bridge, const optimizer::ParamBuffer& buffer,
-                           const optimizer::AdamW& adamw, int keep_last);
+                           const bridge::AutoBridge& bridge, WholeTraining whole, bool writes, int keep_last);
 
 /// UserError unless the checkpoint's config.json describes this model.
 void check_same_model(const Checkpoint& checkpoint, const model::TransformerConfig& config);
@@ -46,7 +51,8 @@ TrainingState read_training_state(const Checkpoint& checkpoint);
 void check_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                             const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw);
 
-/// Restores main weights, rounded weights and Adam's moments. Throws as check_training_tensors.
+/// Restores main weights and Adam's moments, of this rank's shard or whole, and all rounded weights. Throws
+/// as check_training_tensors.
 void load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                            optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);
 
@@ -58,12 +64,16 @@ struct TrainingCheckpoint {
   static void save(Engine& engine, const std::filesystem::path& dir, const TrainingPosition& position,
                    std::int64_t keep_last) {
     check_engine<Engine>();
-    if (engine.context().world->rank() == 0)
-      save_training_tensors(dir,
-                            {position, engine.optimizer().inner().updates, engine.optimizer().scaler_state(),
-                             engine.lr_scheduler().state()},
-                            engine.bridge(), engine.param_buffer(), engine.optimizer().inner(),
-                            static_cast<int>(keep_last));
+    auto& optimizer = engine.optimizer();
+    const auto& adamw = optimizer.inner();
+    auto main = optimizer.whole_main_params();
+    const auto scratch = main.scratch();
+    save_training_tensors(dir,
+                          {position, adamw.updates, optimizer.scaler_state(), engine.lr_scheduler().state()},
+                          engine.bridge(),
+                          {std::move(main), optimizer.whole_params(adamw.exp_avg, scratch),
+                           optimizer.whole_params(adamw.exp_avg_sq, scratch)},
+                          engine.context().world->rank() == 0, static_cast<int>(keep_last));
     engine.context().world->barrier();
   }
 
