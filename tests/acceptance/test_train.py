@@ -133,6 +133,21 @@ class DistributedOptimizer(Training):
                 for name in weights:
                     self.near(weights[name], expected[f"step3.{name}"], 1e-10, name)
 
+    def test_memory(self):
+        """14 million weights in bf16: main weights and moments take 12 bytes each, a fourth of that on 4 ranks."""
+        config = json.loads((acceptance.DATA / "qwen3" / "config.json").read_text())
+        config["vocab_size"] = 300000
+        source = self.path("-config.json")
+        source.write_text(json.dumps(config))
+        rows = {"input_ids": np.arange(32).reshape(4, 8)}
+        flags = ("--bf16", "--micro-batch-size", 1)
+        peaks = []
+        for more in ((), (self.flag,)):
+            folder = self.train(source, rows, *flags, *more, ranks=4, iterations=2, load="--init-from")
+            peaks.append(metrics(folder / "log")[-1]["peak_rss_bytes"])
+        saved = 300000 * config["hidden_size"] * 12 * 3 / 4
+        self.assertGreater(peaks[0] - peaks[1], 0.75 * saved)
+
     def test_a_restart_with_and_without(self):
         rows = self.file(train_rows(fixture("qwen3")))
         flags = ("--shuffle", "--bf16", "--clip-grad", 0)
