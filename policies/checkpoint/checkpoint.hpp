@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "mgfl/base/function_ref.hpp"
 #include "mgfl/tensor/lean.hpp"
 #include "policies/checkpoint/safetensors.hpp"
 
@@ -23,9 +23,9 @@ struct NamedTensor {
   std::vector<std::int64_t> shape;
   Tensor values;
   std::optional<at::ScalarType> dtype = std::nullopt;  // in the file; none: that of `values`
-  // Where set: makes the values, of this tensor and those after it up to the next one that has it set, in
-  // memory that these share.
-  std::function<void()> prepare = {};
+  // Not negative: save() calls `prepare` with this number before it reads the values of this tensor and of
+  // those after it, up to the next one that has a number. They are in memory that others use as well.
+  std::int64_t prepare = -1;
 };
 
 /// One file of a checkpoint, and what goes into it.
@@ -71,8 +71,10 @@ class Checkpoint {
 /// place; then latest_checkpointed_iteration.txt; then removes all but the newest `keep_last` complete ones
 /// (0 keeps all) and what broken saves left. One process at a time writes to DIR. On any failure (RunError:
 /// no space, no permission) what was there before stays loadable.
-void save(const std::filesystem::path& dir, std::int64_t iteration, std::span<const FileGroup> groups,
-          std::string_view state, int keep_last, std::span<const TextFile> texts = {});
+void save(
+    const std::filesystem::path& dir, std::int64_t iteration, std::span<const FileGroup> groups,
+    std::string_view state, int keep_last, std::span<const TextFile> texts = {},
+    function_ref<void(std::int64_t)> prepare = [](std::int64_t) {});
 
 /// Iterations of the complete checkpoints in `dir`, ascending; a folder without a manifest is none. Other
 /// folders and files are ignored, and so is a `dir` that does not exist.

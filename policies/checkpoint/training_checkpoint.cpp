@@ -1,6 +1,5 @@
 #include "policies/checkpoint/training_checkpoint.hpp"
 
-#include <functional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -15,16 +14,17 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// The parts of whole parameters under PREFIX + Hugging Face name.
-std::vector<NamedTensor> named_parts(const model::TransformerConfig& config, optimizer::WholeParams& whole,
-                                     const std::string& prefix) {
+/// The parts of whole parameters under PREFIX + Hugging Face name. Parameter i of a shard has the number
+/// first_number + i.
+std::vector<NamedTensor> named_parts(const model::TransformerConfig& config,
+                                     const optimizer::WholeParams& whole, const std::string& prefix,
+                                     std::int64_t first_number) {
   std::vector<NamedTensor> parts;
   for (std::size_t i = 0; i < whole.params().size(); ++i) {
-    std::function<void()> prepare;
-    if (whole.is_gathered()) prepare = [&whole, i] { whole.gather(i); };
+    auto number = whole.is_shard() ? first_number + static_cast<std::int64_t>(i) : -1;
     const auto& param = whole.params()[i];
     for (auto& part : bridge::hf_tensors(config, *param.desc, *param.value))
-      parts.push_back({prefix + part.name, part.shape, part.view, std::nullopt, std::exchange(prepare, {})});
+      parts.push_back({prefix + part.name, part.shape, part.view, std::nullopt, std::exchange(number, -1)});
   }
   return parts;
 }
@@ -95,33 +95,40 @@ Tensor saved_tensor(const Checkpoint& checkpoint, const bridge::HfTensor& part, 
 }  // namespace
 
 void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state,
-                           const bridge::AutoBridge& bridge, WholeTraining whole, bool writes,
+                           const bridge::AutoBridge& bridge, WholeTraining whole,
+                           function_ref<void(optimizer::WholeParams&, std::size_t)> gather, bool writes,
                            int keep_last) {
   const auto& config = bridge.config();
-  FileGroup weights{"model.safetensors", named_parts(config, whole.main_params, "")};
+  optimizer::WholeParams* const states[] = {&whole.main_params, &whole.exp_avg, &whole.exp_avg_sq};
+  const auto count = static_cast<std::int64_t>(whole.main_params.params().size());
+  const auto prepare = [&](std::int64_t number) {
+    gather(*states[number / count], static_cast<std::size_t>(number % count));
+  };
+  FileGroup weights{"model.safetensors", named_parts(config, whole.main_params, "", 0)};
   FileGroup main{"main_params.safetensors", {}};
-  std::function<void()> prepare;  // of the parameter that the loop is at
+  std::int64_t number = -1;  // of the parameter that the loop is at
   for (auto& part : weights.tensors) {
     part.dtype = bridge.export_dtype(part.name);
-    if (part.prepare) prepare = part.prepare;
+    if (part.prepare >= 0) number = part.prepare;
     if (part.dtype && *part.dtype != part.values.scalar_type())
       main.tensors.push_back(
-          {"main_params." + part.name, part.shape, part.values, std::nullopt, std::exchange(prepare, {})});
+          {"main_params." + part.name, part.shape, part.values, std::nullopt, std::exchange(number, -1)});
   }
   std::vector<FileGroup> groups{std::move(weights)};
   if (!main.tensors.empty()) groups.push_back(std::move(main));
-  groups.push_back({"exp_avg.safetensors", named_parts(config, whole.exp_avg, "exp_avg.")});
-  groups.push_back({"exp_avg_sq.safetensors", named_parts(config, whole.exp_avg_sq, "exp_avg_sq.")});
+  groups.push_back({"exp_avg.safetensors", named_parts(config, whole.exp_avg, "exp_avg.", count)});
+  groups.push_back(
+      {"exp_avg_sq.safetensors", named_parts(config, whole.exp_avg_sq, "exp_avg_sq.", 2 * count)});
   if (!writes) {
     for (const auto& group : groups)
       for (const auto& tensor : group.tensors)
-        if (tensor.prepare) tensor.prepare();
+        if (tensor.prepare >= 0) prepare(tensor.prepare);
     return;
   }
   const auto& first = groups[0].tensors[0];
   const std::vector<TextFile> texts{
       {"config.json", bridge.config_json(first.dtype.value_or(first.values.scalar_type()))}};
-  save(dir, state.position.iteration, groups, to_json(state).dump(1), keep_last, texts);
+  save(dir, state.position.iteration, groups, to_json(state).dump(1), keep_last, texts, prepare);
 }
 
 namespace {
@@ -144,7 +151,7 @@ void for_each_state(const optimizer::ParamBuffer& buffer, const optimizer::AdamW
   visit(main, "");
   for (const auto& [state, prefix] :
        {std::pair(adamw.exp_avg, "exp_avg."), std::pair(adamw.exp_avg_sq, "exp_avg_sq.")}) {
-    optimizer::WholeParams moment(buffer, state, {}, main.scratch());
+    optimizer::WholeParams moment(buffer, state, main.scratch());
     visit(moment, prefix);
   }
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "mgfl/base/function_ref.hpp"
 #include "mgfl/engine/engine.hpp"
 #include "policies/bridge/auto_bridge.hpp"
 #include "policies/checkpoint/checkpoint.hpp"
@@ -34,11 +35,13 @@ struct WholeTraining {
 };
 
 /// One process `writes` the whole state; where it is sharded, the others of the data-parallel group call this
-/// too, and send their shards, a parameter at a time. Weights have the dtypes that an export would give them,
-/// so that a run that goes on exports as the first one would have; main weights are kept beside them wherever
-/// that loses bits.
+/// too, and `gather` (of the optimizer) makes a parameter's value there from the shards of all, one at a
+/// time. Weights have the dtypes that an export would give them, so that a run that goes on exports as the
+/// first one would have; main weights are kept beside them wherever that loses bits.
 void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state,
-                           const bridge::AutoBridge& bridge, WholeTraining whole, bool writes, int keep_last);
+                           const bridge::AutoBridge& bridge, WholeTraining whole,
+                           function_ref<void(optimizer::WholeParams&, std::size_t)> gather, bool writes,
+                           int keep_last);
 
 /// UserError unless the checkpoint's config.json describes this model.
 void check_same_model(const Checkpoint& checkpoint, const model::TransformerConfig& config);
@@ -64,16 +67,16 @@ struct TrainingCheckpoint {
   static void save(Engine& engine, const std::filesystem::path& dir, const TrainingPosition& position,
                    std::int64_t keep_last) {
     check_engine<Engine>();
-    auto& optimizer = engine.optimizer();
-    const auto& adamw = optimizer.inner();
-    auto main = optimizer.whole_main_params();
+    auto& parts = engine.optimizer();
+    const auto& adamw = parts.inner();
+    auto main = parts.whole_main_params();
     const auto scratch = main.scratch();
-    save_training_tensors(dir,
-                          {position, adamw.updates, optimizer.scaler_state(), engine.lr_scheduler().state()},
-                          engine.bridge(),
-                          {std::move(main), optimizer.whole_params(adamw.exp_avg, scratch),
-                           optimizer.whole_params(adamw.exp_avg_sq, scratch)},
-                          engine.context().world->rank() == 0, static_cast<int>(keep_last));
+    save_training_tensors(
+        dir, {position, adamw.updates, parts.scaler_state(), engine.lr_scheduler().state()}, engine.bridge(),
+        {std::move(main), parts.whole_params(adamw.exp_avg, scratch),
+         parts.whole_params(adamw.exp_avg_sq, scratch)},
+        [&](optimizer::WholeParams& whole, std::size_t i) { parts.gather(whole, i); },
+        engine.context().world->rank() == 0, static_cast<int>(keep_last));
     engine.context().world->barrier();
   }
 

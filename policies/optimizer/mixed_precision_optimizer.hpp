@@ -112,15 +112,20 @@ class MixedPrecisionOptimizer : public Optimizer {
   /// The gradients that this rank updates with, flat: all of them, or its shard's.
   Tensor main_grads() const { return buffer_->owned(buffer_->main_grads); }
 
-  /// A state of this optimizer's (main weights, a moment) as whole parameters on the data-parallel group's
-  /// first rank. `scratch`: another one's, to share its memory.
+  /// A state of this optimizer's (main weights, a moment) as whole parameters. `scratch`: another one's, to
+  /// share its memory.
   WholeParams whole_params(const Tensor& state, const Tensor& scratch = {}) {
-    const auto gather = [this, state](std::int64_t first, Tensor& whole) {
-      Sharding::gather_state(*buffer_, state, first, whole, *data_parallel_group_);
-    };
-    return WholeParams(*buffer_, state, gather, scratch);
+    return WholeParams(*buffer_, state, scratch);
   }
   WholeParams whole_main_params() { return whole_params(buffer_->main_params); }
+
+  /// Makes the value of one parameter on the data-parallel group's first rank, from the shards of all.
+  /// Collective where the state is sharded.
+  void gather(WholeParams& whole, std::size_t param) {
+    if (!whole.is_shard()) return;
+    auto value = whole.params()[param].value->view({-1});
+    Sharding::gather_state(*buffer_, whole.state(), buffer_->offsets[param], value, *data_parallel_group_);
+  }
 
   Kind& inner() { return inner_; }
   ParamBuffer& buffer() { return *buffer_; }

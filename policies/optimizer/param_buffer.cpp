@@ -50,8 +50,8 @@ Tensor ParamBuffer::owned(const Tensor& flat, std::size_t param) const {
   return flat.narrow(0, first, count);
 }
 
-WholeParams::WholeParams(const ParamBuffer& buffer, Tensor state, Gather gather, Tensor scratch)
-    : buffer_(&buffer), state_(std::move(state)), scratch_(std::move(scratch)), gather_(std::move(gather)) {
+WholeParams::WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch)
+    : buffer_(&buffer), state_(std::move(state)), scratch_(std::move(scratch)) {
   if (!buffer.is_whole() && !scratch_.defined()) {
     std::int64_t largest = 0;
     for (const auto& param : buffer.params) largest = std::max(largest, numel_of(*param.desc));
@@ -66,22 +66,12 @@ WholeParams::WholeParams(const ParamBuffer& buffer, Tensor state, Gather gather,
     params_.push_back({buffer.params[i].desc, &values_[i], nullptr});
 }
 
-void WholeParams::gather(std::size_t param) {
-  if (!is_gathered()) return;
-  auto whole = values_[param].view({-1});
-  gather_(buffer_->offsets[param], whole);
-}
-
-void WholeParams::gather_all() {
-  for (std::size_t i = 0; i < params_.size(); ++i) gather(i);
-}
-
 void WholeParams::blank(std::size_t param) {
-  if (is_gathered()) values_[param].zero_();
+  if (is_shard()) values_[param].zero_();
 }
 
 void WholeParams::keep(std::size_t param) {
-  if (!is_gathered()) return;
+  if (!is_shard()) return;
   const auto [first, count] = common(*buffer_, param);
   state_.narrow(0, first - buffer_->begin, count)
       .copy_(values_[param].view({-1}).narrow(0, count > 0 ? first - buffer_->offsets[param] : 0, count));

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -49,22 +48,15 @@ struct ParamBuffer {
 /// where this rank holds all of it, else made one at a time in memory for the largest one.
 class WholeParams {
  public:
-  /// Makes elements [first, first + n) of the state in `whole` [n] on one rank, from the shards of all.
-  using Gather = std::function<void(std::int64_t first, Tensor& whole)>;
-
-  /// Borrows the buffer. `gather`: collective; none: this object does not gather. `scratch`: another
-  /// object's, to share its memory.
-  WholeParams(const ParamBuffer& buffer, Tensor state, Gather gather = {}, Tensor scratch = {});
+  /// Borrows the buffer. `scratch`: another object's, to share its memory.
+  WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch = {});
   WholeParams(WholeParams&&) = default;  // parameters point at values
 
   /// Values are whole. Those of a shard share memory: one of them holds at a time.
   std::span<const ParamRef> params() const { return params_; }
+  const Tensor& state() const { return state_; }
   const Tensor& scratch() const { return scratch_; }  // undefined where this rank holds the whole state
-  bool is_gathered() const { return scratch_.defined(); }
-
-  /// Makes a parameter's value. Collective where the state is sharded: every rank calls it in one order.
-  void gather(std::size_t param);
-  void gather_all();
+  bool is_shard() const { return scratch_.defined(); }
 
   /// Zeroes the value, unless it is a view of the state, so that it can be filled.
   void blank(std::size_t param);
@@ -74,7 +66,6 @@ class WholeParams {
  private:
   const ParamBuffer* buffer_;
   Tensor state_, scratch_;
-  Gather gather_;
   std::vector<Tensor> values_;
   std::vector<ParamRef> params_;
 };

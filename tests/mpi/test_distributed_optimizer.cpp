@@ -108,7 +108,7 @@ TEST_CASE("Fp64: loss, gradients, norms and three steps are the recorded ones") 
     CHECK(std::abs(result.loss() - expected.tensor("mean_loss").item<double>()) < 1e-10);
     auto grads = engine->optimizer().whole_params(engine->optimizer().main_grads());
     for (std::size_t i = 0; i < grads.params().size(); ++i) {
-      grads.gather(i);
+      engine->optimizer().gather(grads, i);
       if (groups.world.rank() > 0) continue;
       const auto& param = grads.params()[i];
       for (const auto& part : bridge::hf_tensors(engine->config(), *param.desc, *param.value)) {
@@ -393,7 +393,7 @@ TEST_CASE("an optimizer of one's own: the shards of buffers of random layout are
     // Each parameter, gathered on the first rank, is the whole one's.
     auto velocity = shards.whole_params(shards.inner().velocity);
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      velocity.gather(i);
+      shards.gather(velocity, i);
       if (world.rank() == 0)
         CHECK(same_bits(*velocity.params()[i].value, all.buffer.view(whole.inner().velocity, i)));
     }
@@ -439,7 +439,7 @@ TEST_CASE("main weights keep the bits of the file, modes and offload leave the s
   auto main = engine->optimizer().whole_main_params();
   const checkpoint::SafetensorsFile source(fixture.folder + "/model.safetensors");
   for (std::size_t i = 0; i < main.params().size(); ++i) {
-    main.gather(i);
+    engine->optimizer().gather(main, i);
     if (groups.world.rank() > 0) continue;
     const auto& param = main.params()[i];
     for (const auto& part : bridge::hf_tensors(engine->config(), *param.desc, *param.value))

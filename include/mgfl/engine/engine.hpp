@@ -295,9 +295,9 @@ class Engine {
       auto main = optimizer_->whole_main_params();
       if (writes)
         bridge_->save_hf_pretrained(
-            folder, main.params(), [&](std::size_t param) { main.gather(param); }, dtype);
+            folder, main.params(), [&](std::size_t param) { optimizer_->gather(main, param); }, dtype);
       else
-        main.gather_all();
+        for (std::size_t param = 0; param < main.params().size(); ++param) optimizer_->gather(main, param);
     } else if (writes) {
       bridge_->save_hf_pretrained(folder, buffer_->params, dtype);
     }
