@@ -17,7 +17,7 @@ using namespace mgfl;
 class Lion {
  public:
   Lion(const optimizer::ParamBuffer& buffer, const optimizer::OptimizerConfig& config)
-      : momentum_(zeros({buffer.numel}, buffer.main_params.scalar_type())),
+      : momentum_(zeros({buffer.main_params.numel()}, buffer.main_params.scalar_type())),
         beta1_(config.adam_beta1),
         beta2_(config.adam_beta2),
         segments_(optimizer::decay_segments(buffer)) {}
@@ -27,21 +27,21 @@ class Lion {
     return optimizer::decay_groups(config);
   }
 
-  /// All parameters lie in flat buffers; the schedule has written lr and weight decay into the groups.
-  void step(optimizer::ParamBuffer& buffer, const std::vector<optimizer::ParamGroup>& groups,
-            double grad_scale) {
+  /// All parameters lie in flat buffers, of which this rank updates a shard: all of it with Local. The
+  /// schedule has written lr and weight decay into the groups.
+  void step(optimizer::Shard& shard, const std::vector<optimizer::ParamGroup>& groups, double grad_scale) {
     for (const auto& segment : segments_) {
       const auto cut = [&](const Tensor& flat) {
         return flat.narrow(0, segment.begin, segment.end - segment.begin);
       };
       const auto& group = groups[segment.group];
-      auto weights = cut(buffer.main_params), momentum = cut(momentum_);
-      const auto grads = cut(buffer.main_grads).mul(grad_scale);
+      auto weights = cut(shard.main_params), momentum = cut(momentum_);
+      const auto grads = cut(shard.main_grads).mul(grad_scale);
       const auto direction = momentum.mul(beta1_).add(grads, 1 - beta1_).sign();
       weights.mul_(1 - group.lr * group.weight_decay).sub_(direction, group.lr);
       momentum.mul_(beta2_).add_(grads, 1 - beta2_);
     }
-    buffer.values.copy_(buffer.main_params);  // rounds; in fp32 both are one tensor
+    shard.values.copy_(shard.main_params);  // rounds; in fp32 both are one tensor
   }
 
   void to(c10::DeviceType device) { momentum_ = momentum_.to(c10::Device(device)); }

@@ -44,7 +44,6 @@ constexpr Missing not_in_this_version[] = {
     {"record-routes", "this version runs dense models only, which have no routes"},
     {"replay-routes", "this version runs dense models only, which have no routes"},
     {"optimizer", "this version has adam only"},
-    {"use-distributed-optimizer", "this version keeps the whole optimizer state on every rank"},
     {"recompute-granularity", "this version keeps all activations"},
     {"recompute-method", "this version keeps all activations"},
     {"recompute-num-layers", "this version keeps all activations"},
@@ -234,7 +233,7 @@ Table table(TrainOptions& o) {
   t.real("clip-grad", o.clip_grad, "NORM", "longest gradient, as a 2-norm over all weights; 0 does not clip",
          not_negative);
   t.toggle("use-distributed-optimizer", o.use_distributed_optimizer,
-           "split the optimizer state over data-parallel ranks");
+           "split the optimizer state over data-parallel ranks; results are the same");
   t.toggle("value-head", o.value_head,
            "train a critic on the returns in --data, to the mean of 0.5 (value - return)^2");
   t.group("Loss scale (--fp16)");

@@ -50,13 +50,18 @@ int with_precision(const PrecisionOptions& options, Command&& command) {
   return command(std::type_identity<optimizer::Fp32>());
 }
 
-/// Calls `command` with the type of the engine that the user chose: the one choice made at start.
-template <class C, class Command>
+/// Calls `command` with the type of the engine that the user chose, with or without shards of the optimizer's
+/// state: the one choice made at start.
+template <class C, bool sharded = false, class Command>
 int with_engine(const PrecisionOptions& precision, bool value_head, Command&& command) {
   return with_precision(precision, [&](auto p) {
     using P = typename decltype(p)::type;
-    return value_head ? command(std::type_identity<ValueModelEngine<C, P>>())
-                      : command(std::type_identity<LanguageModelEngine<C, P>>());
+    using Axes = parallel::DataParallel<C>;
+    using O = std::conditional_t<sharded, optimizer::Distributed<optimizer::AdamW, P>,
+                                 optimizer::Local<optimizer::AdamW, P>>;
+    using S = scheduler::OptimizerParamScheduler;
+    return value_head ? command(std::type_identity<MegatronEngineWithValueHead<Axes, O, S>>())
+                      : command(std::type_identity<MegatronEngineWithLMHead<Axes, O, S>>());
   });
 }
 

@@ -264,8 +264,11 @@ class Run {
 
 template <class C>
 int run_train(const TrainOptions& options, Rank<C>& rank) {
-  return with_engine<C>(options.precision, options.value_head,
-                        [&](auto e) { return Run<typename decltype(e)::type, C>(options, rank)(); });
+  const auto run = [&](auto e) { return Run<typename decltype(e)::type, C>(options, rank)(); };
+  if constexpr (!std::is_same_v<C, parallel::Self>)  // one process has nobody to share its state with
+    if (options.use_distributed_optimizer)
+      return with_engine<C, true>(options.precision, options.value_head, run);
+  return with_engine<C>(options.precision, options.value_head, run);
 }
 
 template int run_train(const TrainOptions&, Rank<parallel::Self>&);

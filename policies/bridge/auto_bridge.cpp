@@ -125,6 +125,10 @@ void AutoBridge::load_weights(std::span<const ParamRef> params) const {
   to_megatron_provider(true).load_weights(params);
 }
 
+bool AutoBridge::has_tied_head_copy() const {
+  return weights_ && config().share_embeddings_and_output_weights && weights_->has(kHead);
+}
+
 std::vector<HfTensor> AutoBridge::plan_export(std::span<const ParamRef> params) const {
   std::unordered_map<std::string, HfTensor> tensors;
   std::vector<std::string> order;
@@ -140,8 +144,8 @@ std::vector<HfTensor> AutoBridge::plan_export(std::span<const ParamRef> params) 
     check_run(tensors.count(expected.name) != 0, config_.file.string(),
               ": no parameter was given for tensor \"", expected.name, "\"");
   if (weights_) {
-    // The source may hold the tied head as a second copy; then so does the export.
-    if (config().share_embeddings_and_output_weights && weights_->has(kHead)) {
+    // Then so does the export.
+    if (has_tied_head_copy()) {
       HfTensor head = tensors.at(kEmbedding);
       head.name = kHead;
       tensors.emplace(kHead, std::move(head));
@@ -165,6 +169,7 @@ std::vector<HfTensor> AutoBridge::plan_export(std::span<const ParamRef> params) 
 }
 
 void AutoBridge::save_hf_pretrained(const fs::path& folder, std::span<const ParamRef> params,
+                                    function_ref<void(std::size_t)> prepare,
                                     std::optional<at::ScalarType> dtype, std::uint64_t shard_limit) const {
   const std::vector<HfTensor> plan = plan_export(params);
   std::vector<checkpoint::TensorSpec> specs;
@@ -176,7 +181,13 @@ void AutoBridge::save_hf_pretrained(const fs::path& folder, std::span<const Para
   }
   HfWeightsWriter writer(folder, specs, shard_limit);
   // The views themselves: the writer converts piece by piece, so that no tensor is there twice.
-  for (const HfTensor& part : plan) writer.write(part.name, part.view);
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    prepare(i);
+    for (const HfTensor& part : hf_tensors(config(), *params[i].desc, *params[i].value)) {
+      writer.write(part.name, part.view);
+      if (part.name == kEmbedding && has_tied_head_copy()) writer.write(kHead, part.view);
+    }
+  }
   // Mixed dtypes keep what config.json says, if any tensor has it.
   writer.write_text("config.json",
                     export_hf_config(config_, has_config_dtype ? *config_.dtype : specs.front().dtype));

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "mgfl/base/function_ref.hpp"
 #include "mgfl/parallel/param.hpp"
 #include "policies/bridge/hf_config.hpp"
 #include "policies/bridge/hf_weights.hpp"
@@ -105,11 +106,23 @@ class AutoBridge {
   /// `dtype`: all tensors get it instead, and config.json says so.
   void save_hf_pretrained(const std::filesystem::path& folder, std::span<const ParamRef> params,
                           std::optional<at::ScalarType> dtype = std::nullopt,
+                          std::uint64_t shard_limit = kDefaultShardLimit) const {
+    save_hf_pretrained(
+        folder, params, [](std::size_t) {}, dtype, shard_limit);
+  }
+  /// The same of parameters whose values are there one at a time: `prepare` makes that of params[i], for each
+  /// i in order.
+  void save_hf_pretrained(const std::filesystem::path& folder, std::span<const ParamRef> params,
+                          function_ref<void(std::size_t)> prepare,
+                          std::optional<at::ScalarType> dtype = std::nullopt,
                           std::uint64_t shard_limit = kDefaultShardLimit) const;
 
  private:
   AutoBridge(HfConfig config, std::shared_ptr<const HfWeights> weights)
       : config_(std::move(config)), weights_(std::move(weights)) {}
+
+  // Whether the source holds the tied head as a second copy of the embedding.
+  bool has_tied_head_copy() const;
 
   // The tensors of an export, in its order.
   std::vector<HfTensor> plan_export(std::span<const ParamRef> params) const;

@@ -98,14 +98,20 @@ std::string check_file(const fs::path& folder, const Json& entry) {
   return name;
 }
 
-void write_group(const fs::path& file, const FileGroup& group) {
+void write_group(const fs::path& file, const FileGroup& group, function_ref<void(std::int64_t)> prepare) {
   std::vector<TensorSpec> specs;
+  for (const NamedTensor& tensor : group.tensors)
+    specs.push_back({tensor.name, tensor.dtype.value_or(tensor.values.scalar_type()), tensor.shape});
+  SafetensorsWriter writer(file, specs);
   std::vector<std::pair<std::string, Tensor>> values;
   for (const NamedTensor& tensor : group.tensors) {
-    specs.push_back({tensor.name, tensor.dtype.value_or(tensor.values.scalar_type()), tensor.shape});
+    if (tensor.prepare >= 0) {
+      writer.write(values);
+      values.clear();
+      prepare(tensor.prepare);
+    }
     values.emplace_back(tensor.name, tensor.values);
   }
-  SafetensorsWriter writer(file, specs);
   writer.write(values);
   writer.finish();
 }
@@ -138,7 +144,8 @@ Tensor Checkpoint::tensor(const std::string& name) const {
 }
 
 void save(const fs::path& dir, std::int64_t iteration, std::span<const FileGroup> groups,
-          std::string_view state, int keep_last, std::span<const TextFile> texts) {
+          std::string_view state, int keep_last, std::span<const TextFile> texts,
+          function_ref<void(std::int64_t)> prepare) {
   check_run(iteration >= 0, "a checkpoint of iteration ", iteration, " cannot be saved");
   bridge::parse_json(state, "state of the checkpoint");
   std::set<std::string> tensor_names, file_names;
@@ -169,7 +176,7 @@ void save(const fs::path& dir, std::int64_t iteration, std::span<const FileGroup
         Json{{"name", name}, {"size", fs::file_size(work / name)}, {"xxh64", hash_file(work / name)}});
   };
   for (const FileGroup& group : groups) {
-    write_group(work / group.file, group);
+    write_group(work / group.file, group, prepare);
     list(group.file);
   }
   for (const TextFile& text : texts) {

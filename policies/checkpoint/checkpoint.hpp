@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "mgfl/base/function_ref.hpp"
 #include "mgfl/tensor/lean.hpp"
 #include "policies/checkpoint/safetensors.hpp"
 
@@ -22,6 +23,9 @@ struct NamedTensor {
   std::vector<std::int64_t> shape;
   Tensor values;
   std::optional<at::ScalarType> dtype = std::nullopt;  // in the file; none: that of `values`
+  // Not negative: save() calls `prepare` with this number before it reads the values of this tensor and of
+  // those after it, up to the next one that has a number. They are in memory that others use as well.
+  std::int64_t prepare = -1;
 };
 
 /// One file of a checkpoint, and what goes into it.
@@ -67,15 +71,18 @@ class Checkpoint {
 /// place; then latest_checkpointed_iteration.txt; then removes all but the newest `keep_last` complete ones
 /// (0 keeps all) and what broken saves left. One process at a time writes to DIR. On any failure (RunError:
 /// no space, no permission) what was there before stays loadable.
-void save(const std::filesystem::path& dir, std::int64_t iteration, std::span<const FileGroup> groups,
-          std::string_view state, int keep_last, std::span<const TextFile> texts = {});
+void save(
+    const std::filesystem::path& dir, std::int64_t iteration, std::span<const FileGroup> groups,
+    std::string_view state, int keep_last, std::span<const TextFile> texts = {},
+    function_ref<void(std::int64_t)> prepare = [](std::int64_t) {});
 
 /// Iterations of the complete checkpoints in `dir`, ascending; a folder without a manifest is none. Other
 /// folders and files are ignored, and so is a `dir` that does not exist.
 std::vector<std::int64_t> complete_iterations(const std::filesystem::path& dir);
 
-/// Opens the newest complete checkpoint, the given one, or the one whose own folder `dir` is; checks sizes and hashes of all its files.
-/// UserError: there is none, or a file is missing, cut short or altered (it names the file).
+/// Opens the newest complete checkpoint, the given one, or the one whose own folder `dir` is; checks sizes
+/// and hashes of all its files. UserError: there is none, or a file is missing, cut short or altered (it
+/// names the file).
 Checkpoint load(const std::filesystem::path& dir, std::optional<std::int64_t> iteration = std::nullopt);
 
 }  // namespace mgfl::checkpoint

@@ -1,5 +1,7 @@
 #include "policies/checkpoint/training_checkpoint.hpp"
 
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "mgfl/base/error.hpp"
@@ -12,14 +14,18 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Views of a flat buffer's parts under PREFIX + Hugging Face name.
+/// The parts of whole parameters under PREFIX + Hugging Face name. Parameter i of a shard has the number
+/// first_number + i.
 std::vector<NamedTensor> named_parts(const model::TransformerConfig& config,
-                                     const optimizer::ParamBuffer& buffer, const Tensor& flat,
-                                     const std::string& prefix) {
+                                     const optimizer::WholeParams& whole, const std::string& prefix,
+                                     std::int64_t first_number) {
   std::vector<NamedTensor> parts;
-  for (std::size_t i = 0; i < buffer.params.size(); ++i)
-    for (auto& part : bridge::hf_tensors(config, *buffer.params[i].desc, buffer.view(flat, i)))
-      parts.push_back({prefix + part.name, part.shape, part.view});
+  for (std::size_t i = 0; i < whole.params().size(); ++i) {
+    auto number = whole.is_shard() ? first_number + static_cast<std::int64_t>(i) : -1;
+    const auto& param = whole.params()[i];
+    for (auto& part : bridge::hf_tensors(config, *param.desc, *param.value))
+      parts.push_back({prefix + part.name, part.shape, part.view, std::nullopt, std::exchange(number, -1)});
+  }
   return parts;
 }
 
@@ -75,11 +81,11 @@ TrainingState from_json(const ordered_json& json) {
 }
 
 /// The saved tensor that goes into a view of ours, checked.
-Tensor saved_tensor(const Checkpoint& checkpoint, const NamedTensor& part, const std::string& name) {
+Tensor saved_tensor(const Checkpoint& checkpoint, const bridge::HfTensor& part, const std::string& name) {
   const auto saved = checkpoint.tensor(name);
-  check_user(saved.scalar_type() == part.values.scalar_type(), checkpoint.folder().string(), ": tensor '",
-             name, "' has dtype ", c10::toString(saved.scalar_type()), ", but this run keeps it in ",
-             c10::toString(part.values.scalar_type()),
+  check_user(saved.scalar_type() == part.view.scalar_type(), checkpoint.folder().string(), ": tensor '", name,
+             "' has dtype ", c10::toString(saved.scalar_type()), ", but this run keeps it in ",
+             c10::toString(part.view.scalar_type()),
              "; go on with the precision that the checkpoint was trained in.");
   check_user(saved.sizes() == at::IntArrayRef(part.shape), checkpoint.folder().string(), ": tensor '", name,
              "' has shape [", join(saved.sizes()), "], expected [", join(part.shape), "].");
@@ -89,43 +95,65 @@ Tensor saved_tensor(const Checkpoint& checkpoint, const NamedTensor& part, const
 }  // namespace
 
 void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state,
-                           const bridge::AutoBridge& bridge, const optimizer::ParamBuffer& buffer,
-                           const optimizer::AdamW& adamw, int keep_last) {
+                           const bridge::AutoBridge& bridge, WholeTraining whole,
+                           function_ref<void(optimizer::WholeParams&, std::size_t)> gather, bool writes,
+                           int keep_last) {
   const auto& config = bridge.config();
-  FileGroup weights{"model.safetensors", named_parts(config, buffer, buffer.main_params, "")};
+  optimizer::WholeParams* const states[] = {&whole.main_params, &whole.exp_avg, &whole.exp_avg_sq};
+  const auto count = static_cast<std::int64_t>(whole.main_params.params().size());
+  const auto prepare = [&](std::int64_t number) {
+    gather(*states[number / count], static_cast<std::size_t>(number % count));
+  };
+  FileGroup weights{"model.safetensors", named_parts(config, whole.main_params, "", 0)};
   FileGroup main{"main_params.safetensors", {}};
+  std::int64_t number = -1;  // of the parameter that the loop is at
   for (auto& part : weights.tensors) {
     part.dtype = bridge.export_dtype(part.name);
+    if (part.prepare >= 0) number = part.prepare;
     if (part.dtype && *part.dtype != part.values.scalar_type())
-      main.tensors.push_back({"main_params." + part.name, part.shape, part.values});
+      main.tensors.push_back(
+          {"main_params." + part.name, part.shape, part.values, std::nullopt, std::exchange(number, -1)});
   }
   std::vector<FileGroup> groups{std::move(weights)};
   if (!main.tensors.empty()) groups.push_back(std::move(main));
-  groups.push_back({"exp_avg.safetensors", named_parts(config, buffer, adamw.exp_avg, "exp_avg.")});
-  groups.push_back({"exp_avg_sq.safetensors", named_parts(config, buffer, adamw.exp_avg_sq, "exp_avg_sq.")});
-  const std::vector<TextFile> texts{{"config.json", bridge.config_json(groups[0].tensors[0].dtype.value_or(
-                                                        buffer.main_params.scalar_type()))}};
-  save(dir, state.position.iteration, groups, to_json(state).dump(1), keep_last, texts);
+  groups.push_back({"exp_avg.safetensors", named_parts(config, whole.exp_avg, "exp_avg.", count)});
+  groups.push_back(
+      {"exp_avg_sq.safetensors", named_parts(config, whole.exp_avg_sq, "exp_avg_sq.", 2 * count)});
+  if (!writes) {
+    for (const auto& group : groups)
+      for (const auto& tensor : group.tensors)
+        if (tensor.prepare >= 0) prepare(tensor.prepare);
+    return;
+  }
+  const auto& first = groups[0].tensors[0];
+  const std::vector<TextFile> texts{
+      {"config.json", bridge.config_json(first.dtype.value_or(first.values.scalar_type()))}};
+  save(dir, state.position.iteration, groups, to_json(state).dump(1), keep_last, texts, prepare);
 }
 
 namespace {
 
-/// Every tensor of ours beside the saved one.
-std::vector<std::pair<Tensor, Tensor>> matched_tensors(const Checkpoint& checkpoint,
-                                                       const model::TransformerConfig& config,
-                                                       const optimizer::ParamBuffer& buffer,
-                                                       const optimizer::AdamW& adamw) {
-  std::vector<std::pair<Tensor, Tensor>> matched;
-  for (const auto& part : named_parts(config, buffer, buffer.main_params, "")) {
+/// Calls visit(part of ours, saved tensor), which fit, for each part of a parameter of the state PREFIX.
+template <class Visit>
+void match(const Checkpoint& checkpoint, const model::TransformerConfig& config, const ParamRef& param,
+           const std::string& prefix, Visit&& visit) {
+  for (const auto& part : bridge::hf_tensors(config, *param.desc, *param.value)) {
     const auto main = "main_params." + part.name;
-    matched.emplace_back(part.values,
-                         saved_tensor(checkpoint, part, checkpoint.has(main) ? main : part.name));
+    const auto name = prefix.empty() && checkpoint.has(main) ? main : prefix + part.name;
+    visit(part.view, saved_tensor(checkpoint, part, name));
   }
-  for (const auto& [flat, prefix] :
-       {std::pair(adamw.exp_avg, "exp_avg."), std::pair(adamw.exp_avg_sq, "exp_avg_sq.")})
-    for (const auto& part : named_parts(config, buffer, flat, prefix))
-      matched.emplace_back(part.values, saved_tensor(checkpoint, part, part.name));
-  return matched;
+}
+
+/// Calls visit(whole parameters, prefix of their names in a checkpoint) for main weights and both moments.
+template <class Visit>
+void for_each_state(const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw, Visit&& visit) {
+  optimizer::WholeParams main(buffer, buffer.main_params);
+  visit(main, "");
+  for (const auto& [state, prefix] :
+       {std::pair(adamw.exp_avg, "exp_avg."), std::pair(adamw.exp_avg_sq, "exp_avg_sq.")}) {
+    optimizer::WholeParams moment(buffer, state, main.scratch());
+    visit(moment, prefix);
+  }
 }
 
 }  // namespace
@@ -150,14 +178,24 @@ TrainingState read_training_state(const Checkpoint& checkpoint) {
 
 void check_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                             const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw) {
-  matched_tensors(checkpoint, config, buffer, adamw);
+  for_each_state(buffer, adamw, [&](optimizer::WholeParams& whole, const std::string& prefix) {
+    for (const auto& param : whole.params())
+      match(checkpoint, config, param, prefix, [](const Tensor&, const Tensor&) {});
+  });
 }
 
 void load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                            optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw) {
-  for (auto& [ours, saved] : matched_tensors(checkpoint, config, buffer, adamw))
-    ours.copy_(saved.view(ours.sizes()));
-  buffer.values.copy_(buffer.main_params);
+  for_each_state(buffer, adamw, [&](optimizer::WholeParams& whole, const std::string& prefix) {
+    for (std::size_t i = 0; i < whole.params().size(); ++i) {
+      const auto& param = whole.params()[i];
+      whole.blank(i);
+      match(checkpoint, config, param, prefix,
+            [](const Tensor& ours, const Tensor& saved) { ours.copy_(saved.view(ours.sizes())); });
+      whole.keep(i);
+      if (prefix.empty()) buffer.view(buffer.values, i).copy_(*param.value);
+    }
+  });
 }
 
 }  // namespace mgfl::checkpoint

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "mgfl/base/function_ref.hpp"
 #include "mgfl/engine/engine.hpp"
 #include "policies/bridge/auto_bridge.hpp"
 #include "policies/checkpoint/checkpoint.hpp"
@@ -28,12 +29,19 @@ struct TrainingState {
   scheduler::OptimizerParamSchedulerState scheduler;
 };
 
-/// One process writes the whole state. Weights have the dtypes that an export would give them, so that a run
-/// that goes on exports as the first one would have; main weights are kept beside them wherever that loses
-/// bits.
+/// The optimizer's state as whole parameters.
+struct WholeTraining {
+  optimizer::WholeParams main_params, exp_avg, exp_avg_sq;
+};
+
+/// One process `writes` the whole state; where it is sharded, the others of the data-parallel group call this
+/// too, and `gather` (of the optimizer) makes a parameter's value there from the shards of all, one at a
+/// time. Weights have the dtypes that an export would give them, so that a run that goes on exports as the
+/// first one would have; main weights are kept beside them wherever that loses bits.
 void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state,
-                           const bridge::AutoBridge& bridge, const optimizer::ParamBuffer& buffer,
-                           const optimizer::AdamW& adamw, int keep_last);
+                           const bridge::AutoBridge& bridge, WholeTraining whole,
+                           function_ref<void(optimizer::WholeParams&, std::size_t)> gather, bool writes,
+                           int keep_last);
 
 /// UserError unless the checkpoint's config.json describes this model.
 void check_same_model(const Checkpoint& checkpoint, const model::TransformerConfig& config);
@@ -46,7 +54,8 @@ TrainingState read_training_state(const Checkpoint& checkpoint);
 void check_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                             const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw);
 
-/// Restores main weights, rounded weights and Adam's moments. Throws as check_training_tensors.
+/// Restores main weights and Adam's moments, of this rank's shard or whole, and all rounded weights. Throws
+/// as check_training_tensors.
 void load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                            optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);
 
@@ -58,12 +67,16 @@ struct TrainingCheckpoint {
   static void save(Engine& engine, const std::filesystem::path& dir, const TrainingPosition& position,
                    std::int64_t keep_last) {
     check_engine<Engine>();
-    if (engine.context().world->rank() == 0)
-      save_training_tensors(dir,
-                            {position, engine.optimizer().inner().updates, engine.optimizer().scaler_state(),
-                             engine.lr_scheduler().state()},
-                            engine.bridge(), engine.param_buffer(), engine.optimizer().inner(),
-                            static_cast<int>(keep_last));
+    auto& parts = engine.optimizer();
+    const auto& adamw = parts.inner();
+    auto main = parts.whole_main_params();
+    const auto scratch = main.scratch();
+    save_training_tensors(
+        dir, {position, adamw.updates, parts.scaler_state(), engine.lr_scheduler().state()}, engine.bridge(),
+        {std::move(main), parts.whole_params(adamw.exp_avg, scratch),
+         parts.whole_params(adamw.exp_avg_sq, scratch)},
+        [&](optimizer::WholeParams& whole, std::size_t i) { parts.gather(whole, i); },
+        engine.context().world->rank() == 0, static_cast<int>(keep_last));
     engine.context().world->barrier();
   }
 

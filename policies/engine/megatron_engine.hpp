@@ -1,5 +1,5 @@
-/// The shipped engines: data-parallel language models and critics in four precisions, alone or over MPI.
-/// Compiled once, in the library.
+/// The shipped engines: data-parallel language models and critics in four precisions, alone or over MPI,
+/// there also with the optimizer's state sharded. Compiled once, in the library.
 #pragma once
 
 #include "mgfl/engine/engine.hpp"
@@ -7,6 +7,7 @@
 #include "policies/checkpoint/training_checkpoint.hpp"
 #include "policies/model/decoder.hpp"
 #include "policies/model/value_model.hpp"
+#include "policies/optimizer/distributed.hpp"
 #include "policies/optimizer/local.hpp"
 #include "policies/parallel/megatron.hpp"
 #include "policies/parallel/mpi.hpp"
@@ -16,31 +17,33 @@
 namespace mgfl {
 
 /// Language model, AdamW, Megatron's schedule: `LanguageModelEngine<parallel::Mpi,
-/// optimizer::Bf16WithFp32Main>`.
-template <parallel::Communicator C, optimizer::Precision P>
-using LanguageModelEngine =
-    MegatronEngineWithLMHead<parallel::DataParallel<C>, optimizer::Local<optimizer::AdamW, P>,
-                             scheduler::OptimizerParamScheduler>;
+/// optimizer::Bf16WithFp32Main>`, and with `optimizer::Distributed` as third argument ZeRO-1.
+template <parallel::Communicator C, optimizer::Precision P,
+          template <optimizer::FlatOptimizer, optimizer::Precision> class O = optimizer::Local>
+using LanguageModelEngine = MegatronEngineWithLMHead<parallel::DataParallel<C>, O<optimizer::AdamW, P>,
+                                                     scheduler::OptimizerParamScheduler>;
 
 /// The critic of the same make.
-template <parallel::Communicator C, optimizer::Precision P>
-using ValueModelEngine =
-    MegatronEngineWithValueHead<parallel::DataParallel<C>, optimizer::Local<optimizer::AdamW, P>,
-                                scheduler::OptimizerParamScheduler>;
+template <parallel::Communicator C, optimizer::Precision P,
+          template <optimizer::FlatOptimizer, optimizer::Precision> class O = optimizer::Local>
+using ValueModelEngine = MegatronEngineWithValueHead<parallel::DataParallel<C>, O<optimizer::AdamW, P>,
+                                                     scheduler::OptimizerParamScheduler>;
 
-#define MGFL_ENGINE(communicator, precision, model)                               \
-  template class Engine<parallel::DataParallel<communicator>,                     \
-                        optimizer::Local<optimizer::AdamW, optimizer::precision>, \
+#define MGFL_ENGINE(communicator, optimizer_policy, precision, model)                        \
+  template class Engine<parallel::DataParallel<communicator>,                                \
+                        optimizer::optimizer_policy<optimizer::AdamW, optimizer::precision>, \
                         scheduler::OptimizerParamScheduler, model>
-#define MGFL_ENGINES(prefix, communicator, model)            \
-  prefix MGFL_ENGINE(communicator, Fp64, model);             \
-  prefix MGFL_ENGINE(communicator, Fp32, model);             \
-  prefix MGFL_ENGINE(communicator, Bf16WithFp32Main, model); \
-  prefix MGFL_ENGINE(communicator, Fp16WithLossScaler, model)
+#define MGFL_ENGINES(prefix, communicator, optimizer_policy, model)            \
+  prefix MGFL_ENGINE(communicator, optimizer_policy, Fp64, model);             \
+  prefix MGFL_ENGINE(communicator, optimizer_policy, Fp32, model);             \
+  prefix MGFL_ENGINE(communicator, optimizer_policy, Bf16WithFp32Main, model); \
+  prefix MGFL_ENGINE(communicator, optimizer_policy, Fp16WithLossScaler, model)
 
-MGFL_ENGINES(extern, parallel::Self, model::Decoder);
-MGFL_ENGINES(extern, parallel::Mpi, model::Decoder);
-MGFL_ENGINES(extern, parallel::Self, model::ValueModel);
-MGFL_ENGINES(extern, parallel::Mpi, model::ValueModel);
+MGFL_ENGINES(extern, parallel::Self, Local, model::Decoder);
+MGFL_ENGINES(extern, parallel::Mpi, Local, model::Decoder);
+MGFL_ENGINES(extern, parallel::Mpi, Distributed, model::Decoder);
+MGFL_ENGINES(extern, parallel::Self, Local, model::ValueModel);
+MGFL_ENGINES(extern, parallel::Mpi, Local, model::ValueModel);
+MGFL_ENGINES(extern, parallel::Mpi, Distributed, model::ValueModel);
 
 }  // namespace mgfl

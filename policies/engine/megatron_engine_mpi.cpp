@@ -4,7 +4,7 @@
 
 namespace mgfl {
 
-MGFL_ENGINES(, parallel::Mpi, model::Decoder);
+MGFL_ENGINES(, parallel::Mpi, Local, model::Decoder);
 
 static_assert(BaseEngine<LanguageModelEngine<parallel::Mpi, optimizer::Bf16WithFp32Main>>);
 

@@ -4,7 +4,7 @@
 
 namespace mgfl {
 
-MGFL_ENGINES(, parallel::Self, model::Decoder);
+MGFL_ENGINES(, parallel::Self, Local, model::Decoder);
 
 static_assert(BaseEngine<LanguageModelEngine<parallel::Self, optimizer::Bf16WithFp32Main>>);
 

@@ -4,7 +4,7 @@
 
 namespace mgfl {
 
-MGFL_ENGINES(, parallel::Mpi, model::ValueModel);
+MGFL_ENGINES(, parallel::Mpi, Local, model::ValueModel);
 
 static_assert(BaseEngine<ValueModelEngine<parallel::Mpi, optimizer::Bf16WithFp32Main>>);
 

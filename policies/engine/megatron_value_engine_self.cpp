@@ -4,7 +4,7 @@
 
 namespace mgfl {
 
-MGFL_ENGINES(, parallel::Self, model::ValueModel);
+MGFL_ENGINES(, parallel::Self, Local, model::ValueModel);
 
 static_assert(BaseEngine<ValueModelEngine<parallel::Self, optimizer::Bf16WithFp32Main>>);
 

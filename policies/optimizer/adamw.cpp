@@ -6,8 +6,8 @@
 namespace mgfl::optimizer {
 
 AdamW::AdamW(const ParamBuffer& buffer, const OptimizerConfig& config)
-    : exp_avg(zeros({buffer.numel}, buffer.main_params.scalar_type())),
-      exp_avg_sq(zeros({buffer.numel}, buffer.main_params.scalar_type())),
+    : exp_avg(zeros({buffer.main_params.numel()}, buffer.main_params.scalar_type())),
+      exp_avg_sq(zeros({buffer.main_params.numel()}, buffer.main_params.scalar_type())),
       config_(config),
       segments_(decay_segments(buffer)) {}
 
@@ -15,17 +15,17 @@ void AdamW::to(c10::DeviceType device) {
   for (auto* state : {&exp_avg, &exp_avg_sq}) *state = state->to(c10::Device(device));
 }
 
-void AdamW::step(ParamBuffer& buffer, const std::vector<ParamGroup>& groups, double grad_scale) {
+void AdamW::step(Shard& shard, const std::vector<ParamGroup>& groups, double grad_scale) {
   ++updates;
-  const bool rounds = buffer.values.scalar_type() != buffer.main_params.scalar_type();
+  const bool rounds = shard.values.scalar_type() != shard.main_params.scalar_type();
   for (const auto& segment : segments_) {
     const auto cut = [&](const Tensor& flat) {
       return flat.narrow(0, segment.begin, segment.end - segment.begin);
     };
-    auto main_param = cut(buffer.main_params), exp_avg_cut = cut(exp_avg), exp_avg_sq_cut = cut(exp_avg_sq);
-    auto model_param = rounds ? cut(buffer.values) : Tensor();
+    auto main_param = cut(shard.main_params), exp_avg_cut = cut(exp_avg), exp_avg_sq_cut = cut(exp_avg_sq);
+    auto model_param = rounds ? cut(shard.values) : Tensor();
     const auto& group = groups[segment.group];
-    kernels::adamw_step(main_param, cut(buffer.main_grads), exp_avg_cut, exp_avg_sq_cut, model_param,
+    kernels::adamw_step(main_param, cut(shard.main_grads), exp_avg_cut, exp_avg_sq_cut, model_param,
                         {group.lr, config_.adam_beta1, config_.adam_beta2, config_.adam_eps,
                          group.weight_decay, updates, grad_scale});
   }

@@ -16,14 +16,14 @@ class AdamW {
 
   /// One update of every segment with its group's lr and weight decay; gradients are multiplied by grad_scale
   /// first. Rounds the new main weights to the model's dtype where that is another.
-  void step(ParamBuffer& buffer, const std::vector<ParamGroup>& groups, double grad_scale);
+  void step(Shard& shard, const std::vector<ParamGroup>& groups, double grad_scale);
 
   void to(c10::DeviceType device);
 
   /// Group 0 decays (matrices, embeddings), group 1 does not (norms, biases).
   static std::vector<ParamGroup> param_groups(const OptimizerConfig& config) { return decay_groups(config); }
 
-  Tensor exp_avg, exp_avg_sq;  // [numel] main dtype
+  Tensor exp_avg, exp_avg_sq;  // as the buffer's main_params
   std::int64_t updates = 0;    // real updates so far: Adam's step number
 
  private:

@@ -17,21 +17,23 @@
 #include "policies/optimizer/clip_grads.hpp"
 #include "policies/optimizer/grad_scaler.hpp"
 #include "policies/optimizer/precision.hpp"
+#include "policies/optimizer/sharding.hpp"
 #include "policies/optimizer/unscale_main_grads.hpp"
 
 namespace mgfl::optimizer {
 
-/// Works on the flat buffers of `ParamBuffer`. One scaler and one global found_inf for all parameters: a step
+/// Works on this rank's part of the flat buffers of `ParamBuffer`; `Sharding` deals the parts (sharding.hpp).
+/// One scaler and one global found_inf for all parameters: a step
 /// that meets a non-finite gradient on any rank is skipped on all, and changes nothing but the scaler.
-template <Precision P, parallel::Communicator C, FlatOptimizer Kind = AdamW>
+template <Precision P, parallel::Communicator C, FlatOptimizer Kind = AdamW, class Sharding = Replicated>
 class MixedPrecisionOptimizer : public Optimizer {
  public:
   using communicator_type = C;
 
   /// Borrows `buffer` and the groups, which must outlive the optimizer. The ranks of
   /// grad_stats_parallel_group hold different parameters: norms are summed over them. The ranks of
-  /// data_parallel_group hold the same ones. Collective over a list of several groups, which are axes of
-  /// one grid, see parallel::check_axes_of_a_grid.
+  /// data_parallel_group hold the same ones, and share the work. Collective over a list of several groups,
+  /// which are axes of one grid, see parallel::check_axes_of_a_grid.
   MixedPrecisionOptimizer(ParamBuffer& buffer, const OptimizerConfig& config,
                           parallel::GroupList<C> grad_stats_parallel_group, C* data_parallel_group)
       : config_(config),
@@ -56,6 +58,9 @@ class MixedPrecisionOptimizer : public Optimizer {
 
   void zero_grad() { buffer_->main_grads.zero_(); }
 
+  /// Sums the gradients over the data-parallel group, those that this rank updates. Collective.
+  void reduce_grads() { Sharding::reduce_grads(*buffer_, *data_parallel_group_); }
+
   /// Divides main gradients by the loss scale; true if any was NaN or infinite on any rank of the groups.
   bool _unscale_main_grads_and_check_for_nan() { return unscale_main_grads(*this); }
 
@@ -72,27 +77,55 @@ class MixedPrecisionOptimizer : public Optimizer {
     result.grad_norm = grad_norm();
     const double clip = config_.clip_grad > 0 ? config_.clip_grad / (result.grad_norm + 1e-6) : 1.0;
     if (config_.log_num_zeros_in_grad) result.num_zeros = num_zeros();
-    inner_.step(*buffer_, param_groups, clip < 1.0 ? clip : 1.0);
+    auto shard = buffer_->shard();
+    inner_.step(shard, param_groups, clip < 1.0 ? clip : 1.0);
+    Sharding::gather_values(*buffer_, *data_parallel_group_);
     result.stepped = true;
     return result;
   }
 
-  /// 2-norm of the gradients as they are now; a logical parameter counts once.
+  /// 2-norm of the reduced gradients as they are now; a logical parameter counts once. The norm of the
+  /// parameters' norms, so that its value hardly depends on where shards end. Collective.
   double grad_norm() {
-    std::vector<Tensor> grads;
-    for (const auto& param : buffer_->params) grads.push_back(*param.main_grad);
-    return get_grad_norm_fp32(grads, 2.0, get_grad_stats_parallel_group());
+    auto squares = zeros({static_cast<std::int64_t>(buffer_->params.size())}, at::kDouble);
+    for (std::size_t i = 0; i < buffer_->params.size(); ++i) {
+      const auto grad = buffer_->owned(buffer_->main_grads, i);
+      if (grad.numel() == 0) continue;
+      const double norm = get_grad_norm_fp32(grad);
+      squares.template mutable_data_ptr<double>()[i] = norm * norm;
+    }
+    Sharding::sum_over_shards(squares, *data_parallel_group_);
+    return get_grad_norm_fp32(squares.sqrt(), 2.0, get_grad_stats_parallel_group());
   }
 
   // What the bodies of _unscale_main_grads_and_check_for_nan may ask for.
-  bool is_stub_optimizer() const { return buffer_->params.empty(); }
-  std::span<const Tensor> _collect_main_grad_data_for_unscaling() const { return {&buffer_->main_grads, 1}; }
+  bool is_stub_optimizer() const { return buffer_->begin == buffer_->end; }
+  std::span<const Tensor> _collect_main_grad_data_for_unscaling() {
+    unscaled_ = main_grads();
+    return {&unscaled_, 1};
+  }
   double inv_scale() const {
     return std::visit([](const auto& scaler) { return static_cast<double>(scaler.inv_scale()); }, scaler_);
   }
   const parallel::GroupList<C>& get_grad_stats_parallel_group() const { return grad_stats_parallel_group_; }
 
-  Tensor& main_grads() { return buffer_->main_grads; }
+  /// The gradients that this rank updates with, flat: all of them, or its shard's.
+  Tensor main_grads() const { return buffer_->owned(buffer_->main_grads); }
+
+  /// A state of this optimizer's (main weights, a moment) as whole parameters. `scratch`: another one's, to
+  /// share its memory.
+  WholeParams whole_params(const Tensor& state, const Tensor& scratch = {}) {
+    return WholeParams(*buffer_, state, scratch);
+  }
+  WholeParams whole_main_params() { return whole_params(buffer_->main_params); }
+
+  /// Makes the value of one parameter on the data-parallel group's first rank, from the shards of all.
+  /// Collective where the state is sharded.
+  void gather(WholeParams& whole, std::size_t param) {
+    if (!whole.is_shard()) return;
+    auto value = whole.params()[param].value->view({-1});
+    Sharding::gather_state(*buffer_, whole.state(), buffer_->offsets[param], value, *data_parallel_group_);
+  }
 
   Kind& inner() { return inner_; }
   ParamBuffer& buffer() { return *buffer_; }
@@ -127,10 +160,14 @@ class MixedPrecisionOptimizer : public Optimizer {
   }
 
   std::int64_t num_zeros() const {
-    std::int64_t zeros = 0;
-    for (const auto& param : buffer_->params)
-      zeros += param.main_grad->numel() - param.main_grad->count_nonzero().template item<std::int64_t>();
-    return zeros;
+    std::int64_t own = 0;
+    for (std::size_t i = 0; i < buffer_->params.size(); ++i) {
+      const auto grad = buffer_->owned(buffer_->main_grads, i);
+      own += grad.numel() - grad.count_nonzero().template item<std::int64_t>();
+    }
+    auto count = zeros({1}, at::kLong).fill_(own);
+    Sharding::sum_over_shards(count, *data_parallel_group_);
+    return count.template item<std::int64_t>();
   }
 
   OptimizerConfig config_;
@@ -139,6 +176,7 @@ class MixedPrecisionOptimizer : public Optimizer {
   C* data_parallel_group_;
   Kind inner_;
   Scaler scaler_;
+  Tensor unscaled_;  // what the last _collect_main_grad_data_for_unscaling gave out
 };
 
 }  // namespace mgfl::optimizer

@@ -1,4 +1,5 @@
-/// Flat memory for all parameters of a rank: weights, main weights, main gradients.
+/// Flat memory for all parameters of a rank: weights, main weights, main gradients; and the part of it that
+/// the rank's optimizer works on.
 // Mirrors megatron.core.distributed.param_and_grad_buffer._ParamAndGradBuffer.
 #pragma once
 
@@ -6,9 +7,17 @@
 #include <span>
 #include <vector>
 
+#include "mgfl/base/function_ref.hpp"
 #include "mgfl/parallel/param.hpp"
 
 namespace mgfl::optimizer {
+
+/// What an optimizer updates: the same elements of each flat buffer, as views.
+struct Shard {
+  Tensor values;       // [n] model dtype
+  Tensor main_params;  // [n] main dtype; the same memory as `values` where the dtypes agree
+  Tensor main_grads;   // [n] main dtype
+};
 
 /// Every parameter's `value` and `main_grad` become views of these. Each parameter starts on a 64-element
 /// border; the elements between are zero for ever.
@@ -16,28 +25,66 @@ struct ParamBuffer {
   std::vector<ParamRef> params;
   std::vector<std::int64_t> offsets;  // of each parameter
   std::int64_t numel = 0;
-  Tensor values;       // [numel] model dtype
-  Tensor main_params;  // [numel] main dtype; the same tensor as `values` where the dtypes agree; undefined:
+  std::int64_t begin = 0, end = 0;   // this rank's optimizer updates elements [begin, end): all, or its shard
+  std::vector<std::int64_t> counts;  // elements of each data-parallel rank's shard; empty: not sharded
+  Tensor values;                     // [numel] model dtype
+  Tensor main_params;  // [end - begin] main dtype; a view of `values` where the dtypes agree; undefined:
                        // forward only
   Tensor main_grads;   // [numel] main dtype; undefined: forward only
 
-  /// This parameter's part of any flat tensor, in the parameter's shape.
+  /// This parameter's part of any flat tensor [numel], in the parameter's shape.
   Tensor view(const Tensor& flat, std::size_t param) const;
+
+  /// Elements [begin, end) of a flat tensor [numel].
+  Tensor owned(const Tensor& flat) const { return flat.narrow(0, begin, end - begin); }
+  /// Those of them that are the parameter's, flat; possibly none.
+  Tensor owned(const Tensor& flat, std::size_t param) const;
+
+  bool is_whole() const { return begin == 0 && end == numel; }
+  Shard shard() const { return {owned(values), main_params, owned(main_grads)}; }
 };
 
-/// The parameters with their main weights as values.
-struct MainParams {
-  explicit MainParams(const ParamBuffer& buffer);
-  std::vector<Tensor> values;
-  std::vector<ParamRef> params;
+/// A flat state [end - begin] of main dtype (main weights, a moment), seen as whole parameters: views of it
+/// where this rank holds all of it, else made one at a time in memory for the largest one.
+class WholeParams {
+ public:
+  /// Borrows the buffer. `scratch`: another object's, to share its memory.
+  WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch = {});
+  WholeParams(WholeParams&&) = default;  // parameters point at values
+
+  /// Values are whole. Those of a shard share memory: one of them holds at a time.
+  std::span<const ParamRef> params() const { return params_; }
+  const Tensor& state() const { return state_; }
+  const Tensor& scratch() const { return scratch_; }  // undefined where this rank holds the whole state
+  bool is_shard() const { return scratch_.defined(); }
+
+  /// Zeroes the value, unless it is a view of the state, so that it can be filled.
+  void blank(std::size_t param);
+  /// Copies this rank's part of the value into the state.
+  void keep(std::size_t param);
+
+ private:
+  const ParamBuffer* buffer_;
+  Tensor state_, scratch_;
+  std::vector<Tensor> values_;
+  std::vector<ParamRef> params_;
 };
 
 /// Lays the parameters out and points their values at the buffer (contents: zero). Gradients and main weights
 /// are made by allocate_training.
 ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_dtype);
 
+/// Cuts the buffer into a shard for each rank, in rank order and on 64-element borders, so that vector
+/// kernels do with an element what they would do unsharded. Shards may be uneven, and empty. Before
+/// allocate_training.
+void shard(ParamBuffer& buffer, int rank, int size);
+
 /// Adds main weights (copies of the weights as they are now) and zeroed main gradients.
 void allocate_training(ParamBuffer& buffer, at::ScalarType main_dtype);
+
+/// Lets `fill` write main weights over the weights as they are now, whole parameters of main dtype. They lie
+/// in the gradients' memory meanwhile, which is zero again afterwards.
+void fill_main_params(ParamBuffer& buffer, function_ref<void(std::span<const ParamRef>)> fill);
 
 /// Moves the weights, the main weights or the gradients to a kind of device, contents and views with them.
 /// Main weights that are the weights move with these.

@@ -101,6 +101,71 @@ class ThreeSteps(Training):
                 )
 
 
+class DistributedOptimizer(Training):
+    flag = "--use-distributed-optimizer"
+
+    def test_losses_norms_and_weights_are_the_same(self):
+        """Bit for bit: with --clip-grad 0 no rounding of the norm enters the weights."""
+        rows = self.file(train_rows(fixture("llama")))
+        for flags in ((), ("--bf16",), ("--fp16", "--initial-loss-scale", 65536), ("--fp64",)):
+            with self.subTest(flags=flags):
+                flags = (*flags, "--clip-grad", 0, "--micro-batch-size", 2)
+                plain = self.train("llama", rows, *flags, ranks=2)
+                split = self.train("llama", rows, *flags, self.flag, ranks=2)
+                lines = [without_timing(metrics(folder / "log")) for folder in (plain, split)]
+                norms = [[line.pop("grad_norm") for line in each] for each in lines]
+                self.assertEqual(*lines)
+                self.near(np.divide(*norms), np.ones(3), 1e-12)
+                self.same_bits(*(read_model(folder / "hf")[0] for folder in (split, plain)))
+
+    def test_recorded_numbers_in_double_precision(self):
+        expected = fixture("llama", double=True)
+        rows = self.file(train_rows(expected))
+        clip = meta("llama")["optimizer"]["clip_grad_norm"]
+        for ranks in (1, 2, 3):
+            with self.subTest(ranks=ranks):
+                flags = ("--max-tokens-per-micro-batch", 64, "--clip-grad", clip, "--fp64", self.flag)
+                folder = self.train("llama", rows, *flags, ranks=ranks)
+                lines = metrics(folder / "log")
+                self.near([line["loss"] for line in lines], expected["train.loss"], 1e-10)
+                self.near([line["grad_norm"] for line in lines], expected["train.grad_norm"], 1e-10)
+                weights = read_model(folder / "hf")[0]
+                for name in weights:
+                    self.near(weights[name], expected[f"step3.{name}"], 1e-10, name)
+
+    def test_memory(self):
+        """14 million weights in bf16: main weights and moments take 12 bytes each, a fourth of that on 4 ranks."""
+        config = json.loads((acceptance.DATA / "qwen3" / "config.json").read_text())
+        config["vocab_size"] = 300000
+        source = self.path("-config.json")
+        source.write_text(json.dumps(config))
+        rows = {"input_ids": np.arange(32).reshape(4, 8)}
+        flags = ("--bf16", "--micro-batch-size", 1)
+        peaks = []
+        for more in ((), (self.flag,)):
+            folder = self.train(source, rows, *flags, *more, ranks=4, iterations=2, load="--init-from")
+            peaks.append(metrics(folder / "log")[-1]["peak_rss_bytes"])
+        saved = 300000 * config["hidden_size"] * 12 * 3 / 4
+        self.assertGreater(peaks[0] - peaks[1], 0.75 * saved)
+
+    def test_a_restart_with_and_without(self):
+        rows = self.file(train_rows(fixture("qwen3")))
+        flags = ("--shuffle", "--bf16", "--clip-grad", 0)
+        split = (*flags, self.flag)
+        save = self.path("-save")
+        whole = self.train("qwen3", rows, *split, ranks=2, iterations=4)
+        self.train("qwen3", rows, *split, "--save", save, ranks=2, iterations=2)
+        for words, ranks in ((split, 2), (flags, 2), (flags, 1), (split, 1), (split, 4)):
+            with self.subTest(words=words, ranks=ranks):
+                words = (*words, "--override-opt-param-scheduler")
+                rest = self.train(save, rows, *words, ranks=ranks, iterations=4, load="--load")
+                if ranks == 2:
+                    self.same_bits(*(read_model(folder / "hf")[0] for folder in (rest, whole)))
+                else:  # the sum over ranks has another order
+                    got, expected = (metrics(folder / "log")[-1]["loss"] for folder in (rest, whole))
+                    self.near(got, expected, 1e-3)
+
+
 class Repeatability(Training):
     flags = ("--shuffle", "--lr-decay-style", "cosine", "--lr-decay-iters", 8, "--lr-warmup-iters", 2)
 

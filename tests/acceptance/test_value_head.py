@@ -224,6 +224,14 @@ class ThreeSteps(Training):
         folder = self.train(CRITIC, rows, "--value-head", "--fp64", iterations=1)
         self.near([metrics(folder / "log")[0]["loss"]], [error.mean()], 1e-12)
 
+    def test_the_distributed_optimizer_trains_the_same(self):
+        rows = self.file(self.rows(fixture(CRITIC)))
+        flags = ("--value-head", "--clip-grad", 0)
+        plain = self.train(CRITIC, rows, *flags, ranks=2)
+        split = self.train(CRITIC, rows, *flags, "--use-distributed-optimizer", ranks=2)
+        self.same_bits(*(read_model(folder / "hf")[0] for folder in (split, plain)))
+        self.judge(self.train(CRITIC, rows, "--value-head", "--use-distributed-optimizer", ranks=2), fixture(CRITIC))
+
     def test_evaluation(self):
         expected = fixture(CRITIC)
         held_out = self.file({name: expected[name] for name in ("input_ids", "loss_mask", "returns")})

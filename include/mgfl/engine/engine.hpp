@@ -290,11 +290,16 @@ class Engine {
     check_initialized("save_hf_pretrained");
     constexpr bool exact = precision::model_dtype == c10::ScalarType::Double;
     const auto dtype = exact ? std::optional(precision::model_dtype) : std::nullopt;
-    if (context_.world->rank() == 0) {
-      if (optimizer_)
-        bridge_->save_hf_pretrained(folder, typename O::main_params_type(*buffer_).params, dtype);
+    const bool writes = context_.world->rank() == 0;
+    if (optimizer_) {
+      auto main = optimizer_->whole_main_params();
+      if (writes)
+        bridge_->save_hf_pretrained(
+            folder, main.params(), [&](std::size_t param) { optimizer_->gather(main, param); }, dtype);
       else
-        bridge_->save_hf_pretrained(folder, buffer_->params, dtype);
+        for (std::size_t param = 0; param < main.params().size(); ++param) optimizer_->gather(main, param);
+    } else if (writes) {
+      bridge_->save_hf_pretrained(folder, buffer_->params, dtype);
     }
     context_.world->barrier();
   }
@@ -652,14 +657,14 @@ class Engine {
   /// division.
   void finalize_model_grads(const result_type& result, double normalizer) {
     model_->finalize_tied_grads();
-    auto& grads = optimizer_->main_grads();
-    context_.data_parallel->all_reduce(grads, ReduceOp::sum);
+    optimizer_->reduce_grads();
     // One pipeline stage holds both uses of a tied weight: there is no group to sum over.
     model_->allreduce_embedding_grad(group_list_type{});
     const Metric* loss = nullptr;
     for (const auto& metric : result.metrics)
       if (metric.is_loss && loss == nullptr) loss = &metric;
     empty_batch_ = loss == nullptr || !(loss->count > 0);
+    const auto grads = optimizer_->main_grads();
     if (empty_batch_) {
       log_warning(
           context_.world->rank(),
@@ -670,7 +675,7 @@ class Engine {
     if (!std::isfinite(result.loss())) {
       // Its gradient may be finite all the same, where a clamp stood between: let the step be skipped.
       log_warning(context_.world->rank(), concat("the loss is ", result.loss(), "; its step is skipped."));
-      grads.narrow(0, 0, 1).fill_(std::numeric_limits<double>::quiet_NaN());
+      grads.fill_(std::numeric_limits<double>::quiet_NaN());
       return;
     }
     grads.mul_(loss->aggregation == MetricAggregation::mean ? normalizer / loss->count : normalizer);

@@ -74,11 +74,13 @@ struct implementation<targets::build_optimizer, vendors::original> {
     using Policy = typename Self::optimizer_policy;
     using Precision = typename Self::precision;
     using Groups = typename Self::group_list_type;
-    Policy::allocate_training(*engine.buffer_, Precision::main_dtype);
+    const auto& ranks = *engine.context_.data_parallel;
+    Policy::allocate_training(*engine.buffer_, Precision::main_dtype, ranks.rank(), ranks.size());
     if constexpr (Precision::model_dtype != Precision::main_dtype) {
       // Main weights keep all bits of the file, not those that the model's dtype left over.
       if (engine.bridge_->has_weights())
-        engine.bridge_->load_weights(typename Policy::main_params_type(*engine.buffer_).params);
+        Policy::fill_main_params(*engine.buffer_,
+                                 [&](const auto& params) { engine.bridge_->load_weights(params); });
     }
     engine.model_->allocate_grads(Precision::main_dtype);
     engine.optimizer_.emplace(*engine.buffer_, engine.optimizer_config_,

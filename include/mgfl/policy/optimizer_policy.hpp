@@ -1,10 +1,11 @@
 /// The contract of an optimizer policy: a precision (dtypes and loss scaling) and the optimizer that works on
-/// flat shards.
+/// flat buffers, or on this rank's shard of them.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -47,12 +48,14 @@ template <class O>
 concept NamesPrecision = Precision<typename O::precision>;
 
 /// Where weights, main weights and main gradients live: allocate_weights points the parameters at it,
-/// allocate_training adds what only training needs.
+/// allocate_training adds what only training needs on a data-parallel rank of so many, fill_main_params lets
+/// a callable write main weights.
 template <class O>
-concept AllocatesBuffers = requires(std::vector<ParamRef> params, typename O::buffer_type& buffer) {
+concept AllocatesBuffers = requires(std::vector<ParamRef> params, typename O::buffer_type& buffer,
+                                    void (&fill)(std::span<const ParamRef>)) {
   { O::allocate_weights(params, c10::ScalarType::Float) } -> std::same_as<typename O::buffer_type>;
-  O::allocate_training(buffer, c10::ScalarType::Float);
-  requires std::constructible_from<typename O::main_params_type, const typename O::buffer_type&>;
+  O::allocate_training(buffer, c10::ScalarType::Float, int{}, int{});
+  O::fill_main_params(buffer, fill);
 };
 
 /// Offload: weights and gradients move between host and device, the parameters' views with them.

@@ -301,7 +301,6 @@ TEST_CASE("what this version lacks is accepted at its default only") {
                                        {"--expert-model-parallel-size", "4"},
                                        {"--sequence-parallel"},
                                        {"--recompute-granularity", "full"},
-                                       {"--use-distributed-optimizer"},
                                        {"--attention-dropout", "0.1"},
                                        {"--optimizer", "sgd"},
                                        {"--moe-aux-loss-coeff", "0.01"},
@@ -312,6 +311,12 @@ TEST_CASE("what this version lacks is accepted at its default only") {
     CHECK(contains(message, flag.front()));
     CHECK(contains(message, "this version"));
   }
+}
+
+TEST_CASE("the optimizer's state: on every rank, or split over them") {
+  CHECK(!as<TrainOptions>(train).use_distributed_optimizer);
+  CHECK(as<TrainOptions>(train + Arguments{"--use-distributed-optimizer"}).use_distributed_optimizer);
+  CHECK(!as<TrainOptions>(train + Arguments{"--use-distributed-optimizer=false"}).use_distributed_optimizer);
 }
 
 TEST_CASE("the value head, and what goes with it") {
