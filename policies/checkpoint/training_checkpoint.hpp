@@ -19,8 +19,6 @@
 
 namespace mgfl::checkpoint {
 
-using mgfl::TrainingPosition;
-
 /// What a checkpoint keeps beside tensors.
 struct TrainingState {
   TrainingPosition position;

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/xxh64.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/lean.hpp"
 
@@ -119,7 +120,7 @@ class Assembly {
   Tensor tensor_;  // under way; undefined between tensors
   checkpoint::TensorSpec spec_;
   std::int64_t bytes_ = 0, received_ = 0;  // of it
-  checkpoint::Xxh64 hash_;
+  Xxh64 hash_;
   SyncReport report_;
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/xxh64.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/lean.hpp"
 
@@ -130,7 +131,7 @@ class Sender {
   Tensor bucket_;  // bytes of the tensors that wait
   std::int64_t filled_ = 0;
   Writer pieces_;  // what lies in the bucket
-  checkpoint::Xxh64 hash_;
+  Xxh64 hash_;
   SyncReport report_;
 };
 

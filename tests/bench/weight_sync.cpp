@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "mgfl/base/function_ref.hpp"
+#include "mgfl/base/xxh64.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/parallel/launcher.hpp"
 #include "policies/parallel/mpi.hpp"
@@ -73,7 +74,7 @@ int bench(const mgfl::parallel::MpiSession& session, std::int64_t bucket_mib) {
   });
   std::uint64_t digest = 0;
   const double hash = seconds_of(world, [&] {
-    mgfl::checkpoint::Xxh64 hasher;
+    mgfl::Xxh64 hasher;
     hasher.update(flat.const_data_ptr(), flat.nbytes());
     digest ^= hasher.digest();
   });

@@ -374,6 +374,7 @@ class Engine {
 
   /// UserError, on every rank alike, unless all data-parallel ranks start from the same weights and settings.
   void check_replicas() {
+    if (get_data_parallel_size() == 1) return;  // before all weights are read
     const auto& o = optimizer_config_;
     const auto weights = checksum(buffer_->values);
     const auto settings =

@@ -7,7 +7,7 @@
 
 namespace mgfl {
 
-/// Of the elements in row-major order; the same bits give the same number on every machine of one byte order.
+/// XXH64 of the elements in row-major order: the same bits give the same number.
 std::uint64_t checksum(const Tensor& values);
 
 }  // namespace mgfl

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "mgfl/base/xxh64.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/files.hpp"
