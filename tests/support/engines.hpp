@@ -77,10 +77,9 @@ inline optimizer::OptimizerConfig adam(double lr = 1e-3) {
   return config;
 }
 
-/// Not initialized yet.
-template <class P>
-LanguageModelEngine<parallel::Self, P> language_model(const std::string& folder, EngineConfig config = {},
-                                                      optimizer::OptimizerConfig optimizer = adam()) {
+/// Of one process, on a constant schedule; not initialized yet.
+template <class E>
+E engine_of(const std::string& folder, EngineConfig config, optimizer::OptimizerConfig optimizer) {
   return {{folder, "", 1},
           config,
           optimizer,
@@ -89,13 +88,15 @@ LanguageModelEngine<parallel::Self, P> language_model(const std::string& folder,
 }
 
 template <class P>
-ValueModelEngine<parallel::Self, P> value_model(const std::string& folder, EngineConfig config = {},
-                                                optimizer::OptimizerConfig optimizer = adam()) {
-  return {{folder, "", 1},
-          config,
-          optimizer,
-          constant_schedule(optimizer.lr, optimizer.weight_decay),
-          self_context()};
+auto language_model(const std::string& folder, EngineConfig config = {},
+                    optimizer::OptimizerConfig optimizer = adam()) {
+  return engine_of<LanguageModelEngine<parallel::Self, P>>(folder, config, optimizer);
+}
+
+template <class P>
+auto value_model(const std::string& folder, EngineConfig config = {},
+                 optimizer::OptimizerConfig optimizer = adam()) {
+  return engine_of<ValueModelEngine<parallel::Self, P>>(folder, config, optimizer);
 }
 
 /// The batch with another limit of micro-batches: sequences, or a cap of tokens.
