@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "mgfl/parallel/placement.hpp"
 #include "mgfl/parallel/share.hpp"
 #include "mgfl/tensor/factory.hpp"
 
@@ -10,12 +11,6 @@ namespace mgfl::optimizer {
 
 namespace {
 constexpr std::int64_t alignment = 64;  // elements
-
-std::int64_t numel_of(const ParamDesc& desc) {
-  std::int64_t numel = 1;
-  for (auto extent : desc.shape) numel *= extent;
-  return numel;
-}
 
 void point_values(ParamBuffer& buffer) {
   for (std::size_t i = 0; i < buffer.params.size(); ++i)
@@ -35,14 +30,15 @@ bool main_params_are_values(const ParamBuffer& buffer) {
 std::pair<std::int64_t, std::int64_t> common(const ParamBuffer& buffer, std::size_t param) {
   const auto offset = buffer.offsets[param];
   const auto first = std::clamp(offset, buffer.begin, buffer.end);
-  const auto last = std::clamp(offset + numel_of(*buffer.params[param].desc), buffer.begin, buffer.end);
+  const auto last =
+      std::clamp(offset + parallel::local_numel(*buffer.params[param].desc), buffer.begin, buffer.end);
   return {first, last - first};
 }
 }  // namespace
 
 Tensor ParamBuffer::view(const Tensor& flat, std::size_t param) const {
   const auto& desc = *params[param].desc;
-  return flat.narrow(0, offsets[param], numel_of(desc)).view(desc.shape);
+  return flat.narrow(0, offsets[param], parallel::local_numel(desc)).view(parallel::local_shape(desc));
 }
 
 Tensor ParamBuffer::owned(const Tensor& flat, std::size_t param) const {
@@ -54,13 +50,15 @@ WholeParams::WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch
     : buffer_(&buffer), state_(std::move(state)), scratch_(std::move(scratch)) {
   if (!buffer.is_whole() && !scratch_.defined()) {
     std::int64_t largest = 0;
-    for (const auto& param : buffer.params) largest = std::max(largest, numel_of(*param.desc));
+    for (const auto& param : buffer.params) largest = std::max(largest, parallel::local_numel(*param.desc));
     scratch_ = empty({largest}, state_.scalar_type());
   }
   for (std::size_t i = 0; i < buffer.params.size(); ++i) {
     const auto& desc = *buffer.params[i].desc;
-    values_.push_back(scratch_.defined() ? scratch_.narrow(0, 0, numel_of(desc)).view(desc.shape)
-                                         : buffer.view(state_, i));
+    values_.push_back(
+        scratch_.defined()
+            ? scratch_.narrow(0, 0, parallel::local_numel(desc)).view(parallel::local_shape(desc))
+            : buffer.view(state_, i));
   }
   for (std::size_t i = 0; i < buffer.params.size(); ++i)
     params_.push_back({buffer.params[i].desc, &values_[i], nullptr});
@@ -82,7 +80,7 @@ ParamBuffer allocate_weights(std::vector<ParamRef> params, at::ScalarType model_
   buffer.params = std::move(params);
   for (const auto& param : buffer.params) {
     buffer.offsets.push_back(buffer.numel);
-    buffer.numel += (numel_of(*param.desc) + alignment - 1) / alignment * alignment;
+    buffer.numel += (parallel::local_numel(*param.desc) + alignment - 1) / alignment * alignment;
   }
   buffer.end = buffer.numel;
   buffer.values = zeros({buffer.numel}, model_dtype);

@@ -37,7 +37,17 @@ inline constexpr PlacementKind placement_kind<placement::Qkv> = PlacementKind::q
 template <>
 inline constexpr PlacementKind placement_kind<placement::GateUp> = PlacementKind::gate_up;
 
-/// Everything about a parameter but its numbers.
+/// A rank's place in its tensor-parallel group.
+struct TensorParallelPlace {
+  int rank = 0, size = 1;
+};
+
+/// What the rows of a fused QKV parameter are: for each kv group its queries, its key, its value.
+struct QkvRows {
+  std::int64_t groups = 0, queries_per_group = 0, head_dim = 0;
+};
+
+/// Everything about a parameter but its numbers. What of it lies on this rank follows from it, placement.hpp.
 struct ParamDesc {
   std::string name;                 // Megatron's, e.g. "decoder.layers.0.self_attention.linear_qkv.weight"
   std::vector<std::int64_t> shape;  // logical: of all ranks together, fused parts included
@@ -45,10 +55,14 @@ struct ParamDesc {
   bool weight_decay = false;  // matrices and embeddings, never norms and biases
   double init_std = 0;        // normal(0, init_std); 0: ones for norms, zeros for biases (`init_value`)
   double init_value = 0;
+  QkvRows qkv{};             // of placement Qkv
+  TensorParallelPlace tp{};  // which part of it this rank holds
+  // Each tp rank's gradient covers its own heads or tokens only, though the parameter is whole everywhere.
+  bool partial_grad = false;
 };
 
-/// A parameter as a module holds it. `value` has the model's dtype, `main_grad` fp32 or fp64; both are views
-/// of flat buffers that the engine owns.
+/// A parameter as a module holds it: this rank's part. `value` has the model's dtype, `main_grad` fp32 or
+/// fp64; both are views of flat buffers that the engine owns.
 template <class Placement>
 struct Param {
   using placement_type = Placement;
