@@ -1,7 +1,6 @@
 #include "policies/model/decoder.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "policies/kernels/kernels.hpp"
 #include "policies/kernels/main_dtype.hpp"
 #include "policies/model/initialize.hpp"
+#include "policies/model/layer_pass.hpp"
 #include "policies/model/linear_cross_entropy.hpp"
 #include "policies/training/initialize.hpp"
 
@@ -20,297 +20,162 @@ namespace mgfl::model {
 namespace {
 
 using kernels::main_dtype;
-using parallel::NoTensorParallel;
-template <class P>
-using act = Act<P>;
 
-template <class Placement>
-Param<Placement> matrix(std::string name, std::int64_t rows, std::int64_t columns, double init_std) {
-  Param<Placement> param;
-  param.desc = {std::move(name), {rows, columns}, placement_kind<Placement>, true, init_std, 0.0};
-  return param;
-}
-
-template <class Placement>
-Param<Placement> vector(std::string name, std::int64_t size, double init_value) {
-  Param<Placement> param;
-  param.desc = {std::move(name), {size}, placement_kind<Placement>, false, 0.0, init_value};
-  return param;
-}
-
-kernels::QkvLayout qkv_layout(const TransformerConfig& config) {
-  return {config.num_query_groups, config.num_attention_heads / config.num_query_groups, config.kv_channels};
-}
-
-kernels::AttentionShape attention_shape(const TransformerConfig& config, std::size_t layer) {
-  return {qkv_layout(config), 1.0 / std::sqrt(static_cast<double>(config.kv_channels)),
-          layer < config.window_size.size() ? config.window_size[layer] : 0};
-}
-
-template <class OptionalParam>
-Tensor value_or_none(const OptionalParam& param) {
-  return param ? param->value : Tensor();
-}
-
-/// cos and sin of every token's angles, [tokens, head_dim / 2], computed in double.
-void rotary_tables(const Batch& batch, const std::vector<double>& inverse_frequencies, double factor,
-                   Tensor& cos, Tensor& sin) {
-  const auto tokens = batch.num_tokens();
-  const auto half = static_cast<std::int64_t>(inverse_frequencies.size());
-  std::vector<std::int64_t> positions(static_cast<std::size_t>(tokens));
-  if (batch.position_ids.defined()) {
-    const auto* given = batch.position_ids.const_data_ptr<std::int64_t>();
-    std::copy(given, given + tokens, positions.begin());
-  } else {
-    const auto* borders = batch.cu_seqlens.const_data_ptr<std::int32_t>();
-    for (std::int64_t s = 0; s < batch.num_sequences(); ++s)
-      for (auto t = borders[s]; t < borders[s + 1]; ++t)
-        positions[static_cast<std::size_t>(t)] = t - borders[s];
-  }
-  const auto fill = [&](auto* cos_row, auto* sin_row) {
-    using M = std::remove_reference_t<decltype(*cos_row)>;
-    for (auto position : positions) {
-      for (std::int64_t i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(position) * inverse_frequencies[static_cast<std::size_t>(i)];
-        cos_row[i] = static_cast<M>(std::cos(angle) * factor);
-        sin_row[i] = static_cast<M>(std::sin(angle) * factor);
-      }
-      cos_row += half;
-      sin_row += half;
-    }
-  };
-  if (cos.scalar_type() == at::kDouble)
-    fill(cos.data_ptr<double>(), sin.data_ptr<double>());
-  else
-    fill(cos.data_ptr<float>(), sin.data_ptr<float>());
-}
-
-/// Tensors that every layer of one pass uses again: nothing in them outlives its layer.
-struct Scratch {
-  Tensor normed, rstd, delta, activated;           // forward
-  Tensor d_activated, d_context, d_qkv, d_normed;  // backward
-};
-
-/// Layer blocks as pairs. `residual` + `delta` is the stream that enters; on return `residual` is the stream
-/// before the MLP and `delta` the MLP's output.
-struct LayerPass {
+/// Writes the parameters' descriptions for this rank.
+struct Describe {
   const TransformerConfig& config;
-  std::size_t index;
-  const Batch& batch;
-  const Tensor& cos;
-  const Tensor& sin;
-  NoTensorParallel tp;
+  const parallel::ModelParallel& parallel;
 
-  /// x w^T with w split over output rows: every rank computes its own columns.
-  static void column_parallel(const act<placement::Replicated>& x, const Tensor& w, const Tensor& bias,
-                              Tensor& y) {
-    kernels::linear(x.tensor, w, bias, y);
+  template <class Placement>
+  Param<Placement> matrix(std::string name, std::int64_t rows, std::int64_t columns, double init_std) const {
+    return describe<Placement>(std::move(name), {rows, columns}, init_std, 0.0);
+  }
+  template <class Placement>
+  Param<Placement> vector(std::string name, std::int64_t size, double init_value) const {
+    return describe<Placement>(std::move(name), {size}, 0.0, init_value);
   }
 
-  /// x w^T with w split over input columns: a summand, made whole by the group; the bias is added once.
-  act<placement::Replicated> row_parallel(const Tensor& x, const Tensor& w, const Tensor& bias,
-                                          Tensor& y) const {
-    kernels::linear(x, w, bias, y);
-    return parallel::reduce_from_tensor_model_parallel_region(tp, act<placement::Partial>{y});
+  /// Works on the residual stream, of which a rank may have its own tokens only.
+  Param<placement::Replicated> stream_vector(std::string name, double init_value) const {
+    auto param = vector<placement::Replicated>(std::move(name), config.hidden_size, init_value);
+    param.desc.partial_grad = parallel.tensor_parallel.size() > 1 && parallel.sequence_parallel;
+    return param;
   }
 
-  void forward(const DecoderLayer& layer, const Tensor& stream, const Tensor& delta, LayerActivations& saved,
-               Scratch& scratch, Tensor& mlp_out) const {
-    forward(layer, stream, delta, saved, scratch, mlp_out, [&] {
-      kernels::attention(saved.qkv, batch.cu_seqlens, attention_shape(config, index), saved.context,
-                         saved.lse);
-    });
+  /// Works on heads, of which a rank has its own.
+  Param<placement::Replicated> head_vector(std::string name) const {
+    auto param = vector<placement::Replicated>(std::move(name), config.kv_channels, 1.0);
+    param.desc.partial_grad = parallel.tensor_parallel.size() > 1;
+    return param;
   }
 
-  /// The same with attention of the caller's: `attend()` turns saved.qkv into saved.context.
-  template <class Attend>
-  void forward(const DecoderLayer& layer, const Tensor& stream, const Tensor& delta, LayerActivations& saved,
-               Scratch& scratch, Tensor& mlp_out, Attend&& attend) const {
-    const auto& attention = layer.self_attention;
-    kernels::rms_norm(stream, delta, layer.input_layernorm_weight.value, config.layernorm_epsilon,
-                      saved.input, scratch.normed, saved.input_rstd);
-    auto& projected = config.qk_layernorm ? saved.qkv_before_norm : saved.qkv;
-    column_parallel({scratch.normed}, attention.linear_qkv_weight.value,
-                    value_or_none(attention.linear_qkv_bias), projected);
-    kernels::qk_norm_rotary(projected, value_or_none(attention.q_layernorm_weight),
-                            value_or_none(attention.k_layernorm_weight), config.layernorm_epsilon, cos, sin,
-                            qkv_layout(config), saved.qkv, saved.qk_rstd);
-    attend();
-    const auto attended = row_parallel(saved.context, attention.linear_proj_weight.value,
-                                       value_or_none(attention.linear_proj_bias), scratch.delta);
-    kernels::rms_norm(saved.input, attended.tensor, layer.pre_mlp_layernorm_weight.value,
-                      config.layernorm_epsilon, saved.middle, scratch.normed, saved.middle_rstd);
-    column_parallel({scratch.normed}, layer.mlp.linear_fc1_weight.value,
-                    value_or_none(layer.mlp.linear_fc1_bias), saved.gate_up);
-    kernels::swiglu(saved.gate_up, scratch.activated);
-    row_parallel(scratch.activated, layer.mlp.linear_fc2_weight.value,
-                 value_or_none(layer.mlp.linear_fc2_bias), mlp_out);
-  }
-
-  /// d_stream: gradient of the layer's output stream on entry, of its input stream on exit.
-  void backward(DecoderLayer& layer, LayerActivations& saved, Scratch& scratch, Tensor& d_stream) const {
-    auto& mlp = layer.mlp;
-    kernels::linear_input_grad(d_stream, mlp.linear_fc2_weight.value, scratch.d_activated);
-    kernels::swiglu_backward(scratch.d_activated, saved.gate_up, saved.gate_up, scratch.activated);
-    kernels::linear_weight_grad(d_stream, scratch.activated, mlp.linear_fc2_weight.main_grad);
-    if (mlp.linear_fc2_bias) kernels::bias_grad(d_stream, mlp.linear_fc2_bias->main_grad);
-    norm_again(saved.middle, layer.pre_mlp_layernorm_weight.value, scratch);
-    kernels::linear_weight_grad(saved.gate_up, scratch.normed, mlp.linear_fc1_weight.main_grad);
-    if (mlp.linear_fc1_bias) kernels::bias_grad(saved.gate_up, mlp.linear_fc1_bias->main_grad);
-    input_grad(saved.gate_up, mlp.linear_fc1_weight.value, scratch);
-    kernels::rms_norm_backward(scratch.d_normed, saved.middle, layer.pre_mlp_layernorm_weight.value,
-                               saved.middle_rstd, d_stream, d_stream,
-                               layer.pre_mlp_layernorm_weight.main_grad);
-
-    auto& attention = layer.self_attention;
-    kernels::linear_weight_grad(d_stream, saved.context, attention.linear_proj_weight.main_grad);
-    if (attention.linear_proj_bias) kernels::bias_grad(d_stream, attention.linear_proj_bias->main_grad);
-    kernels::linear_input_grad(d_stream, attention.linear_proj_weight.value, scratch.d_context);
-    kernels::attention_backward(scratch.d_context, saved.qkv, saved.context, saved.lse, batch.cu_seqlens,
-                                attention_shape(config, index), scratch.d_qkv);
-    Tensor none;
-    kernels::qk_norm_rotary_backward(
-        scratch.d_qkv, saved.qkv_before_norm, value_or_none(attention.q_layernorm_weight),
-        value_or_none(attention.k_layernorm_weight), cos, sin, saved.qk_rstd, qkv_layout(config),
-        attention.q_layernorm_weight ? attention.q_layernorm_weight->main_grad : none,
-        attention.k_layernorm_weight ? attention.k_layernorm_weight->main_grad : none);
-    norm_again(saved.input, layer.input_layernorm_weight.value, scratch);
-    kernels::linear_weight_grad(scratch.d_qkv, scratch.normed, attention.linear_qkv_weight.main_grad);
-    if (attention.linear_qkv_bias) kernels::bias_grad(scratch.d_qkv, attention.linear_qkv_bias->main_grad);
-    input_grad(scratch.d_qkv, attention.linear_qkv_weight.value, scratch);
-    kernels::rms_norm_backward(scratch.d_normed, saved.input, layer.input_layernorm_weight.value,
-                               saved.input_rstd, d_stream, d_stream, layer.input_layernorm_weight.main_grad);
+  /// Rows of the embedding and the head, padded for the ranks.
+  std::int64_t padded_vocab_size() const {
+    const auto unit = parallel.make_vocab_size_divisible_by * parallel.tensor_parallel.size();
+    return (config.vocab_size + unit - 1) / unit * unit;
   }
 
  private:
-  void norm_again(const Tensor& stream, const Tensor& weight, Scratch& scratch) const {
-    Tensor none;
-    kernels::rms_norm(stream, Tensor(), weight, config.layernorm_epsilon, none, scratch.normed, scratch.rstd);
-  }
-
-  /// scratch.d_normed = dy w, made whole over the group.
-  void input_grad(const Tensor& dy, const Tensor& weight, Scratch& scratch) const {
-    kernels::linear_input_grad(dy, weight, scratch.d_normed);
-    parallel::reduce_input_grad(tp, act<placement::Partial>{scratch.d_normed});
+  template <class Placement>
+  Param<Placement> describe(std::string name, std::vector<std::int64_t> shape, double init_std,
+                            double init_value) const {
+    Param<Placement> param;
+    param.desc.name = std::move(name);
+    param.desc.weight_decay = shape.size() > 1;
+    param.desc.shape = std::move(shape);
+    param.desc.placement = placement_kind<Placement>;
+    param.desc.init_std = init_std;
+    param.desc.init_value = init_value;
+    param.desc.qkv = {config.num_query_groups, config.num_attention_heads / config.num_query_groups,
+                      config.kv_channels};
+    param.desc.tp = parallel.tensor_parallel.place();
+    return param;
   }
 };
 
-/// Memory for one layer's activations.
-LayerActivations take_layer(Arena& arena, const TransformerConfig& config, std::int64_t tokens,
-                            at::ScalarType dtype) {
-  const auto layout = qkv_layout(config);
-  const auto main = main_dtype(dtype);
-  LayerActivations saved;
-  saved.input = arena.take({tokens, config.hidden_size}, dtype);
-  saved.input_rstd = arena.take({tokens}, main);
-  if (config.qk_layernorm) {
-    saved.qkv_before_norm = arena.take({tokens, layout.row_width()}, dtype);
-    saved.qk_rstd = arena.take({tokens, layout.heads() + layout.groups}, main);
-  }
-  saved.qkv = arena.take({tokens, layout.row_width()}, dtype);
-  saved.context = arena.take({tokens, layout.heads() * layout.head_dim}, dtype);
-  saved.lse = arena.take({layout.heads(), tokens}, main);
-  saved.middle = arena.take({tokens, config.hidden_size}, dtype);
-  saved.middle_rstd = arena.take({tokens}, main);
-  saved.gate_up = arena.take({tokens, 2 * config.ffn_hidden_size}, dtype);
-  return saved;
+RankSizes rank_sizes(const TransformerConfig& config, const parallel::ModelParallel& parallel) {
+  const auto& tp = parallel.tensor_parallel;
+  const auto heads = config.num_attention_heads / tp.size();
+  RankSizes sizes;
+  sizes.qkv.groups = std::max<std::int64_t>(config.num_query_groups / tp.size(), 1);
+  sizes.qkv.queries_per_group = heads / sizes.qkv.groups;
+  sizes.qkv.head_dim = config.kv_channels;
+  sizes.ffn = config.ffn_hidden_size / tp.size();
+  sizes.vocab_rows = Describe{config, parallel}.padded_vocab_size() / tp.size();
+  sizes.first_vocab_row = tp.rank() * sizes.vocab_rows;
+  sizes.vocab_columns =
+      std::clamp<std::int64_t>(config.vocab_size - sizes.first_vocab_row, 0, sizes.vocab_rows);
+  return sizes;
 }
 
-/// Appends one position to each listed sequence and lets its queries look at all that the cache holds (window
-/// allowing). qkv [n, row_width] after rotation; context [n, heads * head_dim].
-void attend_to_cache(const Tensor& qkv, const std::vector<std::int64_t>& sequences,
-                     const kernels::AttentionShape& shape, const std::vector<std::int64_t>& lengths,
-                     Tensor& keys, Tensor& values, Tensor& context) {
-  const auto& layout = shape.layout;
-  const auto math = main_dtype(qkv.scalar_type());
-  for (std::size_t row = 0; row < sequences.size(); ++row) {
-    const auto sequence = sequences[row];
-    const auto position = lengths[static_cast<std::size_t>(sequence)];
-    const auto groups = qkv.select(0, static_cast<std::int64_t>(row))
-                            .view({layout.groups, layout.queries_per_group + 2, layout.head_dim});
-    auto k = keys.select(0, sequence), v = values.select(0, sequence);
-    k.select(1, position).copy_(groups.select(1, layout.queries_per_group));
-    v.select(1, position).copy_(groups.select(1, layout.queries_per_group + 1));
-    const auto first = shape.window > 0 ? std::max<std::int64_t>(0, position + 1 - shape.window) : 0;
-    const auto seen = position + 1 - first;
-    const auto q = groups.narrow(1, 0, layout.queries_per_group).to(math);
-    const auto scores = q.matmul(k.narrow(1, first, seen).to(math).transpose(1, 2)).mul(shape.scale);
-    const auto mixed = scores.softmax(-1).matmul(v.narrow(1, first, seen).to(math));
-    context.select(0, static_cast<std::int64_t>(row)).copy_(mixed.reshape({-1}));
-  }
+/// UserError where the layers cannot be shared by so many ranks.
+const parallel::ModelParallel& checked(const TransformerConfig& config,
+                                       const parallel::ModelParallel& parallel) {
+  check_user(parallel.make_vocab_size_divisible_by >= 1, "make_vocab_size_divisible_by is ",
+             parallel.make_vocab_size_divisible_by, "; it must be at least 1.");
+  return parallel;
 }
 
 }  // namespace
 
 std::string Decoder::enable_fused_kernels() { return training::_compile_dependencies(); }
 
-Decoder::Decoder(const TransformerConfig& config)
-    : word_embeddings(matrix<placement::Vocab>("embedding.word_embeddings.weight", config.vocab_size,
-                                               config.hidden_size, config.init_method_std)),
-      final_layernorm(
-          vector<placement::Replicated>("decoder.final_layernorm.weight", config.hidden_size, 1.0)),
-      config_(config),
+Decoder::Decoder(const TransformerConfig& config, const parallel::ModelParallel& parallel)
+    : config_(config),
+      parallel_(checked(config, parallel)),
+      sizes_(rank_sizes(config, parallel)),
       inverse_frequencies_(rotary_inverse_frequencies(config)) {
-  const auto width = qkv_layout(config).row_width();
+  const Describe describe{config_, parallel_};
+  const auto vocab = describe.padded_vocab_size();
+  const auto width = (config.num_attention_heads + 2 * config.num_query_groups) * config.kv_channels;
   const auto context = config.num_attention_heads * config.kv_channels;
   const auto std = config.init_method_std;
   const auto output_std =
       std / std::sqrt(2.0 * static_cast<double>(config.num_layers));  // Megatron's output layers
+  word_embeddings =
+      describe.matrix<placement::Vocab>("embedding.word_embeddings.weight", vocab, config.hidden_size, std);
+  final_layernorm = describe.stream_vector("decoder.final_layernorm.weight", 1.0);
   for (std::int64_t i = 0; i < config.num_layers; ++i) {
     const auto prefix = concat("decoder.layers.", i, ".");
     const auto attention = prefix + "self_attention.";
     const auto mlp = prefix + "mlp.";
     DecoderLayer layer;
-    layer.input_layernorm_weight =
-        vector<placement::Replicated>(prefix + "input_layernorm.weight", config.hidden_size, 1.0);
+    layer.input_layernorm_weight = describe.stream_vector(prefix + "input_layernorm.weight", 1.0);
     layer.self_attention.linear_qkv_weight =
-        matrix<placement::Qkv>(attention + "linear_qkv.weight", width, config.hidden_size, std);
+        describe.matrix<placement::Qkv>(attention + "linear_qkv.weight", width, config.hidden_size, std);
     if (config.add_qkv_bias)
       layer.self_attention.linear_qkv_bias =
-          vector<placement::Qkv>(attention + "linear_qkv.bias", width, 0.0);
+          describe.vector<placement::Qkv>(attention + "linear_qkv.bias", width, 0.0);
     if (config.qk_layernorm) {
-      layer.self_attention.q_layernorm_weight =
-          vector<placement::Replicated>(attention + "q_layernorm.weight", config.kv_channels, 1.0);
-      layer.self_attention.k_layernorm_weight =
-          vector<placement::Replicated>(attention + "k_layernorm.weight", config.kv_channels, 1.0);
+      layer.self_attention.q_layernorm_weight = describe.head_vector(attention + "q_layernorm.weight");
+      layer.self_attention.k_layernorm_weight = describe.head_vector(attention + "k_layernorm.weight");
     }
-    layer.self_attention.linear_proj_weight =
-        matrix<placement::Row>(attention + "linear_proj.weight", config.hidden_size, context, output_std);
+    layer.self_attention.linear_proj_weight = describe.matrix<placement::Row>(
+        attention + "linear_proj.weight", config.hidden_size, context, output_std);
     if (config.add_proj_bias)
-      layer.self_attention.linear_proj_bias =
-          vector<placement::Replicated>(attention + "linear_proj.bias", config.hidden_size, 0.0);
-    layer.pre_mlp_layernorm_weight =
-        vector<placement::Replicated>(prefix + "pre_mlp_layernorm.weight", config.hidden_size, 1.0);
-    layer.mlp.linear_fc1_weight = matrix<placement::GateUp>(
+      layer.self_attention.linear_proj_bias = describe.stream_vector(attention + "linear_proj.bias", 0.0);
+    layer.pre_mlp_layernorm_weight = describe.stream_vector(prefix + "pre_mlp_layernorm.weight", 1.0);
+    layer.mlp.linear_fc1_weight = describe.matrix<placement::GateUp>(
         mlp + "linear_fc1.weight", 2 * config.ffn_hidden_size, config.hidden_size, std);
     if (config.add_mlp_bias)
       layer.mlp.linear_fc1_bias =
-          vector<placement::GateUp>(mlp + "linear_fc1.bias", 2 * config.ffn_hidden_size, 0.0);
-    layer.mlp.linear_fc2_weight = matrix<placement::Row>(mlp + "linear_fc2.weight", config.hidden_size,
-                                                         config.ffn_hidden_size, output_std);
-    if (config.add_mlp_bias)
-      layer.mlp.linear_fc2_bias =
-          vector<placement::Replicated>(mlp + "linear_fc2.bias", config.hidden_size, 0.0);
+          describe.vector<placement::GateUp>(mlp + "linear_fc1.bias", 2 * config.ffn_hidden_size, 0.0);
+    layer.mlp.linear_fc2_weight = describe.matrix<placement::Row>(
+        mlp + "linear_fc2.weight", config.hidden_size, config.ffn_hidden_size, output_std);
+    if (config.add_mlp_bias) layer.mlp.linear_fc2_bias = describe.stream_vector(mlp + "linear_fc2.bias", 0.0);
     layers.push_back(std::move(layer));
   }
   if (config.value_head) {
     value_head.emplace();
-    value_head->weight = matrix<placement::Replicated>("output_layer.weight", 1, config.hidden_size, std);
+    value_head->weight =
+        describe.matrix<placement::Replicated>("output_layer.weight", 1, config.hidden_size, std);
     if (config.add_value_head_bias)
-      value_head->bias = vector<placement::Replicated>("output_layer.bias", 1, 0.0);
+      value_head->bias = describe.vector<placement::Replicated>("output_layer.bias", 1, 0.0);
   } else if (!config.share_embeddings_and_output_weights) {
-    output_layer =
-        matrix<placement::Vocab>("output_layer.weight", config.vocab_size, config.hidden_size, std);
+    output_layer = describe.matrix<placement::Vocab>("output_layer.weight", vocab, config.hidden_size, std);
   }
 }
 
 void Decoder::forward(const Batch& batch, Workspace& workspace, bool keep) const {
+  with_region(parallel_, batch.num_tokens(),
+              [&](const auto& region) { run_layers(region, batch, workspace, keep); });
+}
+
+void Decoder::forward_whole_stream(const Batch& batch, Workspace& workspace) const {
+  auto parallel = parallel_;
+  parallel.sequence_parallel = false;
+  with_region(parallel, batch.num_tokens(),
+              [&](const auto& region) { run_layers(region, batch, workspace, true); });
+}
+
+template <class Region>
+void Decoder::run_layers(const Region& region, const Batch& batch, Workspace& workspace, bool keep) const {
   auto& arena = workspace.arena;
   arena.release({});
   workspace.activations = {};
   auto& run = workspace.activations;
   run.batch = batch;
-  const auto tokens = batch.num_tokens();
+  const auto tokens = batch.num_tokens(), rows = region.rows(tokens);
   const auto dtype = word_embeddings.value.scalar_type();
   const auto main = main_dtype(dtype);
   const auto hidden = config_.hidden_size;
@@ -320,28 +185,30 @@ void Decoder::forward(const Batch& batch, Workspace& workspace, bool keep) const
   run.sin = arena.take({tokens, half}, main);
   rotary_tables(batch, inverse_frequencies_, config_.rope_scaling.attention_factor, run.cos, run.sin);
 
-  run.final_input = arena.take({tokens, hidden}, dtype);
-  run.final_rstd = arena.take({tokens}, main);
-  run.hidden = arena.take({tokens, hidden}, dtype);
-  auto embedded = arena.take({tokens, hidden}, dtype);
-  auto mlp_out = arena.take({tokens, hidden}, dtype);
+  run.final_input = arena.take({rows, hidden}, dtype);
+  run.final_rstd = arena.take({rows}, main);
+  run.hidden = arena.take({rows, hidden}, dtype);
+  auto embedded = arena.take({rows, hidden}, dtype);
+  auto mlp_out = arena.take({rows, hidden}, dtype);
   const auto start = arena.mark();
   Scratch scratch;
-  scratch.normed = arena.take({tokens, hidden}, dtype);
-  scratch.delta = arena.take({tokens, hidden}, dtype);
-  scratch.activated = arena.take({tokens, config_.ffn_hidden_size}, dtype);
+  scratch.normed = arena.take({rows, hidden}, dtype);
+  scratch.delta = arena.take({rows, hidden}, dtype);
+  scratch.activated = arena.take({tokens, sizes_.ffn}, dtype);
+  scratch.gathered = take_wide(arena, region, tokens, hidden, dtype);
+  scratch.partial = take_wide(arena, region, tokens, hidden, dtype);
 
-  kernels::embedding(batch.input_ids, word_embeddings.value, 0, embedded);
+  embed(region, batch.input_ids, word_embeddings.value, sizes_, scratch, embedded);
   // The stream that enters a layer is `stream` + `delta`; the first layer's delta is nothing, so its input is
   // a copy.
   Tensor stream = embedded, delta;
   LayerActivations saved;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     // Without keep two sets take turns: a layer reads its predecessor's `middle` while it writes its own.
-    if (keep || i < 2) run.layers.push_back(take_layer(arena, config_, tokens, dtype));
+    if (keep || i < 2) run.layers.push_back(take_layer(arena, config_, sizes_, rows, tokens, dtype));
     saved = run.layers[keep ? i : i % 2];
     if (!delta.defined()) saved.input = embedded;
-    const LayerPass pass{config_, i, batch, run.cos, run.sin, {}};
+    const LayerPass<Region> pass{region, config_, sizes_, i, batch, run.cos, run.sin};
     pass.forward(layers[i], stream, delta, saved, scratch, mlp_out);
     if (keep) run.layers[i] = saved;
     stream = saved.middle;
@@ -355,24 +222,73 @@ void Decoder::forward(const Batch& batch, Workspace& workspace, bool keep) const
   }
 }
 
+const Tensor& Decoder::head_input(Workspace& workspace) const {
+  auto& run = workspace.activations;
+  if (!run.head_input.defined())
+    with_region(parallel_, run.batch.num_tokens(), [&]<class Region>(const Region& region) {
+      auto wide = take_wide(workspace.arena, region, run.batch.num_tokens(), config_.hidden_size,
+                            run.hidden.scalar_type());
+      run.head_input = region.enter(Act<typename Region::stream>{run.hidden}, wide).tensor;
+    });
+  return run.head_input;
+}
+
+template <class Write>
+void Decoder::write_d_hidden(Workspace& workspace, Write&& write) const {
+  auto& run = workspace.activations;
+  const auto tokens = run.batch.num_tokens();
+  run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
+  with_region(parallel_, tokens, [&](const auto& region) {
+    auto wide = take_wide(workspace.arena, region, tokens, config_.hidden_size, run.hidden.scalar_type());
+    auto& sum = region.partial(wide, run.d_hidden);
+    auto rows = sum.narrow(0, 0, tokens);
+    write(rows);
+    region.leave(Act<placement::Partial>{sum}, run.d_hidden);
+  });
+}
+
+void Decoder::keep_own_rows(Workspace& workspace, const Tensor& d_input) const {
+  auto& run = workspace.activations;
+  run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
+  const auto rows = run.hidden.size(0), tokens = run.batch.num_tokens();
+  const auto first = rows == tokens ? 0 : std::min(parallel_.tensor_parallel.rank() * rows, tokens);
+  const auto held = std::min(rows, tokens - first);
+  run.d_hidden.narrow(0, 0, held).copy_(d_input.narrow(0, first, held));
+  run.d_hidden.narrow(0, held, rows - held).zero_();
+}
+
+VocabShard Decoder::head_shard() const {
+  const auto& tp = parallel_.tensor_parallel;
+  const auto& weight = head();
+  return {weight.value.narrow(0, 0, sizes_.vocab_columns),
+          weight.main_grad.defined() ? weight.main_grad.narrow(0, 0, sizes_.vocab_columns) : Tensor(),
+          sizes_.first_vocab_row, config_.vocab_size, tp.size() > 1 ? &tp : nullptr};
+}
+
 LanguageModelOutput Decoder::head_forward(Workspace& workspace, const HeadRequest& request) const {
   auto& run = workspace.activations;
-  return linear_cross_entropy(run.hidden, head().value, run.batch, request, workspace.arena, run.head);
+  return linear_cross_entropy(head_input(workspace), head_shard(), run.batch, request, workspace.arena,
+                              run.head);
 }
 
 void Decoder::head_backward(Workspace& workspace, const LanguageModelOutput& d_output) {
   auto& run = workspace.activations;
-  run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
-  linear_cross_entropy_backward(run.hidden, head().value, run.batch, run.head, d_output, workspace.arena,
-                                run.d_hidden, head().main_grad);
+  write_d_hidden(workspace, [&](Tensor& d_input) {
+    linear_cross_entropy_backward(head_input(workspace), head_shard(), run.batch, run.head, d_output,
+                                  workspace.arena, d_input);
+  });
 }
 
 LanguageModelOutput Decoder::head_forward_backward(Workspace& workspace, const Tensor& d_log_prob,
                                                    const HeadRequest& request) {
   auto& run = workspace.activations;
-  run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
-  return linear_cross_entropy_forward_backward(run.hidden, head().value, run.batch, d_log_prob, request,
-                                               workspace.arena, run.d_hidden, head().main_grad);
+  const auto& input = head_input(workspace);
+  LanguageModelOutput output;
+  write_d_hidden(workspace, [&](Tensor& d_input) {
+    output = linear_cross_entropy_forward_backward(input, head_shard(), run.batch, d_log_prob, request,
+                                                   workspace.arena, d_input);
+  });
+  return output;
 }
 
 Tensor Decoder::head_logits(Workspace& workspace) const {
@@ -390,139 +306,63 @@ LanguageModelOutput Decoder::output_of_logits(const Tensor& logits, const Batch&
       log_p.gather(1, batch.labels.masked_fill(ignored, 0).unsqueeze(1)).squeeze(1).masked_fill(ignored, 0.0);
   if (request.entropy) output.entropy = log_p.exp().mul(log_p).sum(-1).neg();
   if (request.sum_pi_squared) output.sum_pi_squared = log_p.mul(2.0).exp().sum(-1);
+  if (request.mean_log_probs) output.mean_log_probs = log_p.mean(-1);
   return output;
 }
 
 void Decoder::head_logits_backward(Workspace& workspace, const Tensor& d_logits) {
-  auto& run = workspace.activations;
-  run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
+  const auto& run = workspace.activations;
   const auto scale = logit_scale(run.batch, d_logits.scalar_type());
-  const auto d_rows = d_logits.mul(scale.unsqueeze(1)).to(run.hidden.scalar_type());
-  kernels::linear_input_grad(d_rows, head().value, run.d_hidden);
-  kernels::linear_weight_grad(d_rows, run.hidden, head().main_grad);
+  const auto shard = head_shard();
+  const auto first = std::min(sizes_.first_vocab_row, config_.vocab_size);
+  const auto d_rows =
+      d_logits.narrow(1, first, sizes_.vocab_columns).mul(scale.unsqueeze(1)).to(run.hidden.scalar_type());
+  const auto& input = head_input(workspace);
+  write_d_hidden(workspace, [&](Tensor& d_input) {
+    if (sizes_.vocab_columns == 0) {
+      d_input.zero_();
+      return;
+    }
+    auto weight_grad = shard.weight_grad;
+    kernels::linear_input_grad(d_rows, shard.weight, d_input);
+    kernels::linear_weight_grad(d_rows, input, weight_grad);
+  });
 }
 
 void Decoder::backward(Workspace& workspace) {
+  with_region(parallel_, workspace.activations.batch.num_tokens(),
+              [&](const auto& region) { run_backward(region, workspace); });
+}
+
+template <class Region>
+void Decoder::run_backward(const Region& region, Workspace& workspace) {
   auto& arena = workspace.arena;
   auto& run = workspace.activations;
-  const auto tokens = run.batch.num_tokens();
+  const auto tokens = run.batch.num_tokens(), rows = region.rows(tokens);
+  const auto hidden = config_.hidden_size;
   const auto dtype = run.hidden.scalar_type();
   const auto main = main_dtype(dtype);
-  const auto layout = qkv_layout(config_);
+  const auto& layout = sizes_.qkv;
   Scratch scratch;
-  scratch.normed = arena.take({tokens, config_.hidden_size}, dtype);
-  scratch.rstd = arena.take({tokens}, main);
-  scratch.activated = arena.take({tokens, config_.ffn_hidden_size}, dtype);
-  scratch.d_activated = arena.take({tokens, config_.ffn_hidden_size}, dtype);
+  scratch.normed = arena.take({rows, hidden}, dtype);
+  scratch.rstd = arena.take({rows}, main);
+  scratch.activated = arena.take({tokens, sizes_.ffn}, dtype);
+  scratch.d_activated = arena.take({tokens, sizes_.ffn}, dtype);
   scratch.d_context = arena.take({tokens, layout.heads() * layout.head_dim}, dtype);
   scratch.d_qkv = arena.take({tokens, layout.row_width()}, dtype);
-  scratch.d_normed = arena.take({tokens, config_.hidden_size}, dtype);
+  scratch.d_normed = arena.take({rows, hidden}, dtype);
+  scratch.gathered = take_wide(arena, region, tokens, hidden, dtype);
+  scratch.partial = take_wide(arena, region, tokens, hidden, dtype);
 
   auto& d_stream = run.d_hidden;
   kernels::rms_norm_backward(d_stream, run.final_input, final_layernorm.value, run.final_rstd, Tensor(),
                              d_stream, final_layernorm.main_grad);
   for (std::size_t i = layers.size(); i-- > 0;) {
-    const LayerPass pass{config_, i, run.batch, run.cos, run.sin, {}};
+    const LayerPass<Region> pass{region, config_, sizes_, i, run.batch, run.cos, run.sin};
     pass.backward(layers[i], run.layers[i], scratch, d_stream);
   }
-  kernels::embedding_backward(run.batch.input_ids, d_stream, 0, embedding_grad());
-}
-
-Tensor Decoder::logits(Workspace& workspace) const {
-  const auto& hidden = workspace.activations.hidden;
-  auto out = empty({hidden.size(0), config_.vocab_size}, hidden.scalar_type());
-  kernels::linear(hidden, head().value, Tensor(), out);
-  return out;
-}
-
-KvCache Decoder::make_cache(std::int64_t sequences, std::int64_t capacity) const {
-  KvCache cache;
-  for (std::int64_t i = 0; i < config_.num_layers; ++i)
-    for (auto* side : {&cache.keys, &cache.values})
-      side->push_back(zeros({sequences, config_.num_query_groups, capacity, config_.kv_channels},
-                            word_embeddings.value.scalar_type()));
-  cache.lengths.assign(static_cast<std::size_t>(sequences), 0);
-  return cache;
-}
-
-void KvCache::grow(std::int64_t capacity) {
-  for (auto* side : {&keys, &values})
-    for (auto& layer : *side) {
-      auto larger = zeros({layer.size(0), layer.size(1), capacity, layer.size(3)}, layer.scalar_type());
-      larger.narrow(2, 0, layer.size(2)).copy_(layer);
-      layer = larger;
-    }
-}
-
-Tensor Decoder::prefill(const Batch& prompts, KvCache& cache, Workspace& workspace) const {
-  forward(prompts, workspace, true);
-  const auto layout = qkv_layout(config_);
-  const auto& run = workspace.activations;
-  const auto* borders = prompts.cu_seqlens.const_data_ptr<std::int32_t>();
-  auto last = empty({prompts.num_sequences(), config_.hidden_size}, run.hidden.scalar_type());
-  for (std::int64_t s = 0; s < prompts.num_sequences(); ++s) {
-    const std::int64_t begin = borders[s], length = borders[s + 1] - begin;
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      const auto rows = run.layers[i]
-                            .qkv.narrow(0, begin, length)
-                            .view({length, layout.groups, layout.queries_per_group + 2, layout.head_dim})
-                            .transpose(0, 1);  // [groups, length, q.. k v, head_dim]
-      cache.keys[i].select(0, s).narrow(1, 0, length).copy_(rows.select(2, layout.queries_per_group));
-      cache.values[i].select(0, s).narrow(1, 0, length).copy_(rows.select(2, layout.queries_per_group + 1));
-    }
-    cache.lengths[static_cast<std::size_t>(s)] = length;
-    last.select(0, s).copy_(run.hidden.select(0, begin + length - 1));
-  }
-  auto out = empty({prompts.num_sequences(), config_.vocab_size}, run.hidden.scalar_type());
-  kernels::linear(last, head().value, Tensor(), out);
-  return out;
-}
-
-Tensor Decoder::decode(const Tensor& ids, const std::vector<std::int64_t>& sequences, KvCache& cache,
-                       Workspace& workspace) const {
-  auto& arena = workspace.arena;
-  arena.release({});
-  const auto rows = ids.numel();
-  const auto dtype = word_embeddings.value.scalar_type();
-  const auto main = main_dtype(dtype);
-  const auto half = static_cast<std::int64_t>(inverse_frequencies_.size());
-  Batch batch;
-  batch.input_ids = ids;
-  batch.position_ids = empty({rows}, at::kLong);
-  auto* positions = batch.position_ids.data_ptr<std::int64_t>();
-  for (auto sequence : sequences) *positions++ = cache.lengths[static_cast<std::size_t>(sequence)];
-  auto cos = arena.take({rows, half}, main), sin = arena.take({rows, half}, main);
-  rotary_tables(batch, inverse_frequencies_, config_.rope_scaling.attention_factor, cos, sin);
-
-  std::array<LayerActivations, 2> saved{take_layer(arena, config_, rows, dtype),
-                                        take_layer(arena, config_, rows, dtype)};
-  Scratch scratch;
-  scratch.normed = arena.take({rows, config_.hidden_size}, dtype);
-  scratch.delta = arena.take({rows, config_.hidden_size}, dtype);
-  scratch.activated = arena.take({rows, config_.ffn_hidden_size}, dtype);
-  auto embedded = arena.take({rows, config_.hidden_size}, dtype),
-       mlp_out = arena.take({rows, config_.hidden_size}, dtype);
-  kernels::embedding(ids, word_embeddings.value, 0, embedded);
-  Tensor stream = embedded, delta;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    auto& layer = saved[i % 2];
-    if (!delta.defined()) layer.input = embedded;
-    const LayerPass pass{config_, i, batch, cos, sin, {}};
-    pass.forward(layers[i], stream, delta, layer, scratch, mlp_out, [&] {
-      attend_to_cache(layer.qkv, sequences, attention_shape(config_, i), cache.lengths, cache.keys[i],
-                      cache.values[i], layer.context);
-    });
-    stream = layer.middle;
-    delta = mlp_out;
-  }
-  for (auto sequence : sequences) ++cache.lengths[static_cast<std::size_t>(sequence)];
-  auto sum = arena.take({rows, config_.hidden_size}, dtype),
-       hidden = arena.take({rows, config_.hidden_size}, dtype);
-  auto rstd = arena.take({rows}, main);
-  kernels::rms_norm(stream, delta, final_layernorm.value, config_.layernorm_epsilon, sum, hidden, rstd);
-  auto out = empty({rows, config_.vocab_size}, dtype);
-  kernels::linear(hidden, head().value, Tensor(), out);
-  return out;
+  const auto d_embedded = region.enter(Act<typename Region::stream>{d_stream}, scratch.gathered).tensor;
+  kernels::embedding_backward(run.batch.input_ids, d_embedded, sizes_.first_vocab_row, embedding_grad());
 }
 
 void Decoder::initialize(std::uint64_t seed, std::span<const std::string> names) {
@@ -533,12 +373,13 @@ void Decoder::initialize(std::uint64_t seed, std::span<const std::string> names)
   initialize_parameters(chosen, seed);
 }
 
-void Decoder::finalize_tied_grads() {
+void Decoder::finalize_grads() {
   if (is_tied()) word_embeddings.main_grad.add_(tied_embedding_grad_);
+  distributed::_allreduce_non_tensor_model_parallel_grads(parameters(), parallel_.tensor_parallel);
 }
 
 void Decoder::allocate_grads(at::ScalarType main_dtype) {
-  if (is_tied()) tied_embedding_grad_ = zeros(word_embeddings.desc.shape, main_dtype);
+  if (is_tied()) tied_embedding_grad_ = zeros(word_embeddings.value.sizes(), main_dtype);
 }
 
 void Decoder::move_grads(c10::DeviceType device) {

@@ -10,7 +10,9 @@
 
 #include "mgfl/engine/outputs.hpp"
 #include "mgfl/parallel/param.hpp"
+#include "mgfl/parallel/tensor_parallel_group.hpp"
 #include "policies/distributed/finalize_model_grads.hpp"
+#include "policies/kernels/types.hpp"
 #include "policies/model/arena.hpp"
 #include "policies/model/linear_cross_entropy.hpp"
 #include "policies/model/transformer_config.hpp"
@@ -54,18 +56,26 @@ struct ValueHead {
   std::optional<Param<placement::Replicated>> bias;  // [1]
 };
 
+/// What of the layers and the vocabulary a tensor-parallel rank computes.
+struct RankSizes {
+  kernels::QkvLayout qkv;
+  std::int64_t ffn = 0;
+  std::int64_t first_vocab_row = 0, vocab_rows = 0;
+  std::int64_t vocab_columns = 0;  // of these rows, those that are no padding
+};
+
 /// What the forward pass of one layer keeps for its backward pass. Norm outputs and the activated MLP are
-/// computed anew.
+/// computed anew. Widths are this rank's; `rows` are tokens, under sequence parallelism this rank's.
 struct LayerActivations {
-  Tensor input;            // [tokens, hidden] residual stream at the layer's start
-  Tensor input_rstd;       // [tokens]
+  Tensor input;            // [rows, hidden] residual stream at the layer's start
+  Tensor input_rstd;       // [rows]
   Tensor qkv_before_norm;  // [tokens, qkv width], only where heads are normed
   Tensor qk_rstd;          // [tokens, heads + groups], only where heads are normed
   Tensor qkv;              // [tokens, qkv width] after rotation
   Tensor context;          // [tokens, heads * head_dim] attention output
   Tensor lse;              // [heads, tokens]
-  Tensor middle;           // [tokens, hidden] residual stream before the MLP
-  Tensor middle_rstd;      // [tokens]
+  Tensor middle;           // [rows, hidden] residual stream before the MLP
+  Tensor middle_rstd;      // [rows]
   Tensor gate_up;          // [tokens, 2 ffn]
 };
 
@@ -74,11 +84,12 @@ struct Activations {
   Batch batch;
   Tensor cos, sin;  // [tokens, head_dim / 2]
   std::vector<LayerActivations> layers;
-  Tensor final_input;   // [tokens, hidden]
-  Tensor final_rstd;    // [tokens]
-  Tensor hidden;        // [tokens, hidden], the head's input
+  Tensor final_input;   // [rows, hidden]
+  Tensor final_rstd;    // [rows]
+  Tensor hidden;        // [rows, hidden], the final norm's output
+  Tensor head_input;    // [tokens, hidden], made of it when a head first asks
   HeadStatistics head;  // kept for the head's backward pass
-  Tensor d_hidden;      // [tokens, hidden], the head's gradient
+  Tensor d_hidden;      // [rows, hidden], gradient of `hidden`
 };
 
 /// Keys and values of every position so far, for generation. Layer tensors are [sequences, groups, capacity,
@@ -113,7 +124,8 @@ class Decoder {
   /// Makes this build's kernels ready for this machine; what its user should know about that, or nothing.
   static std::string enable_fused_kernels();
 
-  explicit Decoder(const TransformerConfig& config);
+  /// One rank's share of the model. UserError where its sizes cannot be shared by so many ranks.
+  explicit Decoder(const TransformerConfig& config, const parallel::ModelParallel& parallel = {});
 
   const TransformerConfig& config() const { return config_; }
 
@@ -124,6 +136,8 @@ class Decoder {
   /// Runs embedding, layers and final norm; keeps what backward needs in `workspace` (nothing with keep =
   /// false).
   void forward(const Batch& batch, Workspace& workspace, bool keep) const;
+
+  // Heads and generation are collective over the tensor-parallel group, and give every rank of it the same.
 
   /// log p(label), and what else is asked for, of every position, in row chunks, without storing logits.
   LanguageModelOutput head_forward(Workspace& workspace, const HeadRequest& request) const;
@@ -167,8 +181,10 @@ class Decoder {
   /// Random weights for the parameters of these names, as their descriptions say.
   void initialize(std::uint64_t seed, std::span<const std::string> names);
 
-  /// Adds the embedding's share of a tied weight to its main_grad; called once, after the last micro-batch.
-  void finalize_tied_grads();
+  /// Makes gradients whole after the last micro-batch, but for the sum over data-parallel ranks: adds the
+  /// embedding's share of a tied weight, and sums over the tensor-parallel group what each of its ranks has a
+  /// part of. Collective over that group.
+  void finalize_grads();
 
   /// Sums a tied weight's main_grad over the pipeline stages that hold it, see
   /// distributed::_allreduce_embedding_grad. Collective over the groups.
@@ -192,14 +208,33 @@ class Decoder {
  protected:
   bool is_tied() const { return !output_layer && !value_head; }
 
+  /// The head's input, whole on every tensor-parallel rank.
+  const Tensor& head_input(Workspace& workspace) const;
+  /// Sets d_hidden from a gradient of head_input that every rank has whole.
+  void keep_own_rows(Workspace& workspace, const Tensor& d_input) const;
+
  private:
+  template <class Region>
+  void run_layers(const Region& region, const Batch& batch, Workspace& workspace, bool keep) const;
+  template <class Region>
+  void run_backward(const Region& region, Workspace& workspace);
+  /// `forward` with the stream whole on every rank, also under sequence parallelism.
+  void forward_whole_stream(const Batch& batch, Workspace& workspace) const;
+  /// Sets d_hidden from this rank's summand of the gradient of head_input, which `write` writes.
+  template <class Write>
+  void write_d_hidden(Workspace& workspace, Write&& write) const;
+  VocabShard head_shard() const;
+  Tensor logits_of(const Tensor& hidden) const;
+
   const Param<placement::Vocab>& head() const { return output_layer ? *output_layer : word_embeddings; }
   Param<placement::Vocab>& head() { return output_layer ? *output_layer : word_embeddings; }
   Tensor& embedding_grad() { return is_tied() ? tied_embedding_grad_ : word_embeddings.main_grad; }
 
   TransformerConfig config_;
+  parallel::ModelParallel parallel_;
+  RankSizes sizes_;
   std::vector<double> inverse_frequencies_;
-  Tensor tied_embedding_grad_;  // [vocab, hidden] when tied
+  Tensor tied_embedding_grad_;  // as word_embeddings, when tied
 };
 
 }  // namespace mgfl::model

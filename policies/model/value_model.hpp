@@ -16,13 +16,13 @@ class ValueModel : private Decoder {
   using loss_input_type = ValueLossInput;
   static constexpr Head head_kind = Head::value;
 
-  explicit ValueModel(const TransformerConfig& config);
+  explicit ValueModel(const TransformerConfig& config, const parallel::ModelParallel& parallel = {});
 
   using Decoder::allocate_grads;
   using Decoder::backward;
   using Decoder::config;
   using Decoder::enable_fused_kernels;
-  using Decoder::finalize_tied_grads;
+  using Decoder::finalize_grads;
   using Decoder::forward;
   using Decoder::initialize;
   using Decoder::move_grads;

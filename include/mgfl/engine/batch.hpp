@@ -19,7 +19,7 @@ inline constexpr std::int64_t ignore_index = -100;
 struct BatchOptions {
   std::optional<std::int64_t> micro_batch_size;            // sequences
   std::optional<std::int64_t> max_tokens_per_micro_batch;  // 0: micro-batches by sequences
-  std::optional<bool> calculate_entropy, calculate_sum_pi_squared;
+  std::optional<bool> calculate_entropy, calculate_sum_pi_squared, calculate_mean_log_probs;
   std::optional<bool> use_fused_kernels;
 };
 

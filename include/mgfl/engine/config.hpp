@@ -24,11 +24,13 @@ struct EngineConfig {
   std::int64_t infer_max_tokens_per_micro_batch = 0;  // of forward-only calls; 0: as above
   bool forward_only = false;                          // no gradients, no optimizer: a reference model
   // Of language-model heads; a critic has neither.
-  bool calculate_entropy = false, calculate_sum_pi_squared = false;
+  bool calculate_entropy = false, calculate_sum_pi_squared = false, calculate_mean_log_probs = false;
   bool use_fused_kernels = true;   // false: closures see whole logits
   bool param_offload = false;      // weights and gradients lie on the host outside train and eval mode
   bool optimizer_offload = false;  // optimizer state lies on the host outside train mode
   c10::DeviceType device = c10::DeviceType::CPU;  // where the engine computes
+  bool sequence_parallel = false;  // tensor-parallel ranks share the tokens between linear layers
+  std::int64_t make_vocab_size_divisible_by = 1;  // and by the number of tensor-parallel ranks
 };
 
 /// How far a training run has come.

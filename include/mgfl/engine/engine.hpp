@@ -485,7 +485,8 @@ class Engine {
     const Running running(running_);
     const HeadRequest request{
         batch.options.calculate_entropy.value_or(engine_config_.calculate_entropy),
-        batch.options.calculate_sum_pi_squared.value_or(engine_config_.calculate_sum_pi_squared)};
+        batch.options.calculate_sum_pi_squared.value_or(engine_config_.calculate_sum_pi_squared),
+        batch.options.calculate_mean_log_probs.value_or(engine_config_.calculate_mean_log_probs)};
     result_type result;
     result.tokens = all_reduce_count(batch.num_tokens(), ReduceOp::sum);
     // Keeps 16-bit gradients of a sum over many tokens in range; a power of two, so it changes no bit
@@ -619,7 +620,8 @@ class Engine {
     } catch (const c10::Error& error) {
       throw UserError(concat("loss closure: ", error.what_without_backtrace(),
                              "\nOutputs beside the first are there where asked for (calculate_entropy, "
-                             "calculate_sum_pi_squared), logits without use_fused_kernels."));
+                             "calculate_sum_pi_squared, calculate_mean_log_probs), logits without "
+                             "use_fused_kernels."));
     }
   }
 
@@ -645,6 +647,7 @@ class Engine {
     if constexpr (has_log_probs) {
       if (request.entropy) fill(result.entropy);
       if (request.sum_pi_squared) fill(result.sum_pi_squared);
+      if (request.mean_log_probs) fill(result.mean_log_probs);
     }
   }
 

@@ -17,8 +17,9 @@ struct LanguageModelOutput {
   Tensor log_probs;       // log p(label); 0 at ignored labels
   Tensor entropy;         // in nats; undefined unless asked for
   Tensor sum_pi_squared;  // sum of squared probabilities; undefined unless asked for
+  Tensor mean_log_probs;  // mean of log p over the vocabulary, for label smoothing; undefined unless asked for
 
-  std::array<Tensor*, 3> parts() { return {&log_probs, &entropy, &sum_pi_squared}; }
+  std::array<Tensor*, 4> parts() { return {&log_probs, &entropy, &sum_pi_squared, &mean_log_probs}; }
 };
 
 /// Per-token results of a value head, fp32 (fp64 in the Fp64 policy), [tokens].
@@ -32,6 +33,7 @@ struct ValueOutput {
 struct HeadRequest {
   bool entropy = false;
   bool sum_pi_squared = false;
+  bool mean_log_probs = false;
 };
 
 /// What a loss closure sees of one micro-batch. The outputs record what is computed from them: whatever the

@@ -1,17 +1,19 @@
 /// Activations that carry their placement on the tensor-parallel group in their type, so that norming a
-/// partial sum, or reducing twice, does not compile: only a collective converts one into another.
+/// partial sum, or reducing twice, does not compile: only a region's collective converts one into another.
+// Mirrors megatron.core.tensor_parallel.mappings.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "mgfl/parallel/param.hpp"
+#include "mgfl/parallel/tensor_parallel_group.hpp"
 #include "mgfl/tensor/lean.hpp"
 
 namespace mgfl {
 
 namespace placement {
 struct Partial {};        // every tp rank holds a summand of the whole
-struct HeadShard {};      // every tp rank holds its own heads or ffn columns
 struct SequenceShard {};  // every tp rank holds its own tokens
 }  // namespace placement
 
@@ -23,22 +25,66 @@ struct Act {
 
 namespace parallel {
 
-/// A tensor-parallel group of one, known when compiling: its collectives are conversions of type and nothing
-/// else.
+// A region says how the residual stream lies between linear layers (`stream`), and converts: `enter` makes
+// the whole input of a column-parallel layer of it, `leave` makes it of a row-parallel layer's summands.
+// Backward, `enter` does for gradients what `leave`'s derivative asks, and the other way round. `partial`
+// chooses where a summand is written: `wide` [rows(tokens) * size, width], or the stream's own tensor.
+
+/// A tensor-parallel group of one, known when compiling: no collective, and no code for one.
 struct NoTensorParallel {
-  static constexpr int rank() { return 0; }
-  static constexpr int size() { return 1; }
+  using stream = placement::Replicated;
+  static constexpr bool is_parallel = false;
+
+  std::int64_t rows(std::int64_t tokens) const { return tokens; }
+  static Tensor& partial(Tensor&, Tensor& own) { return own; }
+  static Act<stream> enter(Act<stream> x, Tensor&) { return x; }
+  static Act<stream> leave(Act<placement::Partial> y, Tensor&) { return {std::move(y.tensor)}; }
 };
 
-/// Forward: sum over tp ranks (Megatron's row-parallel output). Backward: identity.
-inline Act<placement::Replicated> reduce_from_tensor_model_parallel_region(NoTensorParallel,
-                                                                           Act<placement::Partial> x) {
-  return {std::move(x.tensor)};
-}
+/// The stream is whole on every tp rank.
+struct TensorParallelRegion {
+  using stream = placement::Replicated;
+  static constexpr bool is_parallel = true;
+  const TensorParallelGroup& group;
 
-/// Backward of the copy into a column-parallel region: the input gradient's summands become one sum.
-inline Act<placement::Replicated> reduce_input_grad(NoTensorParallel, Act<placement::Partial> dx) {
-  return {std::move(dx.tensor)};
+  std::int64_t rows(std::int64_t tokens) const { return tokens; }
+  static Tensor& partial(Tensor&, Tensor& own) { return own; }
+  static Act<stream> enter(Act<stream> x, Tensor&) { return x; }
+  /// Sum over tp ranks, in place.
+  Act<stream> leave(Act<placement::Partial> y, Tensor&) const {
+    group.all_reduce(y.tensor);
+    return {std::move(y.tensor)};
+  }
+};
+
+/// Every tp rank holds rows(tokens) rows of the stream: as many on each, the last ones padded with zeros.
+struct SequenceParallelRegion {
+  using stream = placement::SequenceShard;
+  static constexpr bool is_parallel = true;
+  const TensorParallelGroup& group;
+  std::int64_t tokens;
+
+  std::int64_t rows(std::int64_t tokens) const { return (tokens + group.size() - 1) / group.size(); }
+  static Tensor& partial(Tensor& wide, Tensor&) { return wide; }
+  /// All ranks' rows in `wide`; the padding is cut off.
+  Act<placement::Replicated> enter(Act<stream> x, Tensor& wide) const {
+    auto whole = wide.view({group.size(), x.tensor.size(0), x.tensor.size(1)});
+    group.all_gather(x.tensor, whole);
+    return {wide.narrow(0, 0, tokens)};
+  }
+  /// The sum over tp ranks of y [rows(tokens) * size, width], this rank's rows of it in `own`.
+  Act<stream> leave(Act<placement::Partial> y, Tensor& own) const {
+    group.reduce_scatter(y.tensor, own);
+    return {own};
+  }
+};
+
+/// Calls body(region) with the region that fits; the one decision of a pass.
+template <class Body>
+decltype(auto) with_region(const ModelParallel& parallel, std::int64_t tokens, Body&& body) {
+  if (parallel.tensor_parallel.size() == 1) return body(NoTensorParallel{});
+  if (parallel.sequence_parallel) return body(SequenceParallelRegion{parallel.tensor_parallel, tokens});
+  return body(TensorParallelRegion{parallel.tensor_parallel});
 }
 
 }  // namespace parallel
