@@ -1,14 +1,17 @@
-/// Megatron's parallel policy: static extents per axis, a communicator type, and one rank's process groups.
-/// Mirrors megatron.core.parallel_state.
+/// Megatron's parallel policy: static or dynamic extents per axis, a communicator type, and one rank's
+/// process groups. Mirrors megatron.core.parallel_state.
 #pragma once
 
 #include <optional>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "mgfl/policy/parallel_policy.hpp"
 
 namespace mgfl::parallel {
 
+/// Extents of `Megatron`: a number, or `dynamic` where the context brings it.
 template <int Size>
 struct Tp : std::integral_constant<int, Size> {};
 template <int Size>
@@ -27,15 +30,16 @@ struct Context {
   Extents extents;
   Place place;
   C* world = nullptr;
-  C* data_parallel = nullptr;   // ranks that hold the same weights
-  C* model_parallel = nullptr;  // ranks that together hold one copy of the weights
+  C* tensor_parallel = nullptr;  // ranks that share one copy of each layer
+  C* data_parallel = nullptr;    // ranks that hold the same weights
+  C* model_parallel = nullptr;   // ranks that together hold one copy of the weights
 };
 
 /// Data parallelism over all ranks of `world`; `alone` is a group of this rank only.
 template <Communicator C>
 Context<C> data_parallel_context(C& world, C& alone) {
   const auto extents = extents_for_world(world.size(), 1, 1, 1);
-  return {extents, place_of(world.rank(), extents), &world, &world, &alone};
+  return {extents, place_of(world.rank(), extents), &world, &alone, &world, &alone};
 }
 
 /// Megatron's arguments of initialize_model_parallel; data parallelism is what remains of the world.
@@ -45,12 +49,15 @@ struct ModelParallelSizes {
   int virtual_pipeline_model_parallel_size = 1;
   int context_parallel_size = 1;
   int expert_model_parallel_size = 1;
-  int expert_tensor_parallel_size = 1;
+  std::optional<int> expert_tensor_parallel_size;  // left out: as tensor_model_parallel_size
 };
 
 /// The extents of a world of so many ranks. UserError where the sizes do not divide it, or need more than
 /// this version has.
 Extents checked_extents(int world, const ModelParallelSizes& sizes);
+
+/// UserError where the sizes need more ranks than a program has that was started alone.
+void check_fits_alone(const ModelParallelSizes& sizes);
 
 /// Owns one rank's groups. Stays where it was made: contexts point into it.
 template <Communicator C>
@@ -59,21 +66,30 @@ class ParallelState {
  public:
   /// UserError as checked_extents. Collective.
   ParallelState(C world, const ModelParallelSizes& sizes)
-      : world_(std::move(world)), extents_(checked_extents(world_.size(), sizes)) {
-    model_parallel_.emplace(world_.split(world_.rank(), 0, "model parallel"));
-  }
+      : world_(std::move(world)),
+        extents_(checked_extents(world_.size(), sizes)),
+        place_(place_of(world_.rank(), extents_)),
+        tensor_parallel_(group_of({.pp = place_.pp, .cp = place_.cp, .dp = place_.dp}, "tensor parallel")),
+        data_parallel_(group_of({.tp = place_.tp, .pp = place_.pp}, "data parallel")),
+        model_parallel_(group_of({.cp = place_.cp, .dp = place_.dp}, "model parallel")) {}
   ParallelState(const ParallelState&) = delete;
   ParallelState& operator=(const ParallelState&) = delete;
 
   C& world() { return world_; }
   Context<C> context() {
-    return {extents_, place_of(world_.rank(), extents_), &world_, &world_, &*model_parallel_};
+    return {extents_, place_, &world_, &tensor_parallel_, &data_parallel_, &model_parallel_};
   }
 
  private:
+  /// The ranks of one group give the same first member.
+  C group_of(const Place& first, std::string_view name) {
+    return world_.split(rank_of(first, extents_), world_.rank(), name);
+  }
+
   C world_;
   Extents extents_;
-  std::optional<C> model_parallel_;  // this rank alone
+  Place place_;
+  C tensor_parallel_, data_parallel_, model_parallel_;
 };
 
 /// One rank's groups for these sizes: `auto state = initialize_model_parallel(Mpi(session));`, then an
@@ -84,18 +100,25 @@ ParallelState<C> initialize_model_parallel(C world, const ModelParallelSizes& si
   return ParallelState<C>(std::move(world), sizes);
 }
 
-/// `Megatron<Tp<1>, Pp<1>, Cp<1>, Ep<1>, Mpi>`: dp is what remains of the world.
+/// `Megatron<Tp<2>, Pp<1>, Cp<1>, Ep<1>, Mpi>`: dp is what remains of the world.
 template <class TpExtent, class PpExtent, class CpExtent, class EpExtent, Communicator C>
 struct Megatron {
-  static_assert(TpExtent::value == 1 && PpExtent::value == 1 && CpExtent::value == 1 && EpExtent::value == 1,
-                "mgfl: this version trains with data parallelism only; use Tp<1>, Pp<1>, Cp<1>, Ep<1>.");
+  static_assert(TpExtent::value >= 1 || TpExtent::value == dynamic,
+                "mgfl: an extent of Megatron<...> is at least 1, or parallel::dynamic.");
+  static_assert(PpExtent::value == 1 && CpExtent::value == 1 && EpExtent::value == 1,
+                "mgfl: this version has tensor and data parallelism only; use Pp<1>, Cp<1>, Ep<1>.");
   using communicator_type = C;
   using context_type = Context<C>;
+  static constexpr int tensor_model_parallel_size = TpExtent::value;
   static constexpr int pipeline_model_parallel_size = PpExtent::value;
 };
 
 /// Data parallelism alone.
 template <Communicator C>
 using DataParallel = Megatron<Tp<1>, Pp<1>, Cp<1>, Ep<1>, C>;
+
+/// Tensor and data parallelism, in whatever sizes the context has.
+template <Communicator C>
+using TensorAndDataParallel = Megatron<Tp<dynamic>, Pp<1>, Cp<1>, Ep<1>, C>;
 
 }  // namespace mgfl::parallel

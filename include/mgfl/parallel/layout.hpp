@@ -13,9 +13,10 @@ namespace mgfl::parallel {
 /// A size that is known only when the program starts, as in std::mdspan.
 inline constexpr int dynamic = -1;
 
-/// Extents of all axes. world = tp * cp * dp * pp; ep divides the same ranks anew inside the expert layers.
+/// Extents of all axes. world = tp * cp * dp * pp; etp and ep divide the same ranks anew inside the expert
+/// layers, vpp the layers of a stage.
 struct Extents {
-  int tp = 1, pp = 1, cp = 1, ep = 1, dp = 1;
+  int tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1, etp = 1, dp = 1;
   constexpr int world() const { return tp * pp * cp * dp; }
 };
 
@@ -41,9 +42,8 @@ constexpr int rank_of(const Place& place, const Extents& extents) {
   return place.tp + extents.tp * (place.cp + extents.cp * (place.dp + extents.dp * place.pp));
 }
 
-static_assert(rank_of({1, 1, 0, 1}, {2, 2, 2, 1, 2}) == 1 + 8 + 4);
-static_assert(place_of(13, {2, 2, 2, 1, 2}).tp == 1 && place_of(13, {2, 2, 2, 1, 2}).dp == 1 &&
-              place_of(13, {2, 2, 2, 1, 2}).pp == 1);
+static_assert(rank_of({.tp = 1, .pp = 1, .dp = 1}, {.tp = 2, .pp = 2, .cp = 2, .dp = 2}) == 1 + 8 + 4);
+static_assert(place_of(13, {.tp = 2, .pp = 2, .cp = 2, .dp = 2}).tp == 1);
 
 /// dp = world / (tp pp cp), refused with all numbers where it does not divide or one of them is below 1.
 inline Extents extents_for_world(int world, int tp, int pp, int cp) {
@@ -54,7 +54,13 @@ inline Extents extents_for_world(int world, int tp, int pp, int cp) {
   check_user(world % model == 0, "world size ", world, " is not divisible by tensor-model-parallel-size ", tp,
              " x pipeline-model-parallel-size ", pp, " x context-parallel-size ", cp, " = ", model,
              "; start a multiple of ", model, " processes.");
-  return {tp, pp, cp, 1, world / model};
+  return {.tp = tp, .pp = pp, .cp = cp, .dp = world / model};
+}
+
+/// UserError where an extent of a policy is neither `dynamic` nor the context's.
+inline void check_static_extent(const char* name, int compiled, int given) {
+  check_user(compiled == dynamic || compiled == given, "the engine was compiled for ", name, " ", compiled,
+             ", its context has ", given, "; give both the same, or compile it for a dynamic extent.");
 }
 
 }  // namespace mgfl::parallel

@@ -18,8 +18,15 @@ concept HasContext = requires(const typename P::context_type& context) {
   { context.extents } -> std::convertible_to<Extents>;
   { context.place } -> std::convertible_to<Place>;
   { context.world } -> std::convertible_to<typename P::communicator_type*>;
+  { context.tensor_parallel } -> std::convertible_to<typename P::communicator_type*>;
   { context.data_parallel } -> std::convertible_to<typename P::communicator_type*>;
   { context.model_parallel } -> std::convertible_to<typename P::communicator_type*>;
+};
+
+/// The number of ranks that share a layer; `dynamic` where the context says it.
+template <class P>
+concept NamesTensorSize = requires {
+  { P::tensor_model_parallel_size } -> std::convertible_to<int>;
 };
 
 /// The number of pipeline stages, known when compiling, chooses the schedule.
@@ -29,6 +36,14 @@ concept NamesPipelineSize = requires {
 };
 
 template <class P>
-concept ParallelPolicy = NamesCommunicator<P> && HasContext<P> && NamesPipelineSize<P>;
+concept ParallelPolicy = NamesCommunicator<P> && HasContext<P> && NamesTensorSize<P> && NamesPipelineSize<P>;
+
+/// Refuses, with both numbers, a context whose extents are not those that `P` was compiled for.
+template <class P>
+requires NamesTensorSize<P> && NamesPipelineSize<P>
+void check_static_extents(const Extents& extents) {
+  check_static_extent("tensor-model-parallel-size", P::tensor_model_parallel_size, extents.tp);
+  check_static_extent("pipeline-model-parallel-size", P::pipeline_model_parallel_size, extents.pp);
+}
 
 }  // namespace mgfl::parallel

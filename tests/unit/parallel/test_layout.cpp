@@ -32,7 +32,8 @@ std::vector<std::vector<int>> groups_along(int Place::*axis, const Extents& exte
 }  // namespace
 
 TEST_CASE("places count up along tp, cp, dp, pp, each once") {
-  for (const Extents extents : {Extents{5, 4, 1, 1, 6}, Extents{1, 1, 1, 1, 1}, Extents{2, 3, 2, 1, 2}}) {
+  for (const Extents extents :
+       {Extents{.tp = 5, .pp = 4, .dp = 6}, Extents{}, Extents{.tp = 2, .pp = 3, .cp = 2, .dp = 2}}) {
     int rank = 0;
     std::set<std::tuple<int, int, int, int>> seen;
     for (int pp = 0; pp < extents.pp; ++pp)
@@ -48,7 +49,7 @@ TEST_CASE("places count up along tp, cp, dp, pp, each once") {
     CHECK(rank == extents.world());
     CHECK(static_cast<int>(seen.size()) == extents.world());
   }
-  CHECK(Extents{5, 4, 1, 1, 6}.world() == 120);
+  CHECK(Extents{.tp = 5, .pp = 4, .dp = 6}.world() == 120);
 }
 
 TEST_CASE("groups of every axis have each rank once") {
