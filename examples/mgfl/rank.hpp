@@ -56,12 +56,12 @@ template <class C, bool sharded = false, class Command>
 int with_engine(const PrecisionOptions& precision, bool value_head, Command&& command) {
   return with_precision(precision, [&](auto p) {
     using P = typename decltype(p)::type;
-    using Axes = parallel::DataParallel<C>;
+    using Layout = ShippedLayout<C>;
     using O = std::conditional_t<sharded, optimizer::Distributed<optimizer::AdamW, P>,
                                  optimizer::Local<optimizer::AdamW, P>>;
     using S = scheduler::OptimizerParamScheduler;
-    return value_head ? command(std::type_identity<MegatronEngineWithValueHead<Axes, O, S>>())
-                      : command(std::type_identity<MegatronEngineWithLMHead<Axes, O, S>>());
+    return value_head ? command(std::type_identity<MegatronEngineWithValueHead<Layout, O, S>>())
+                      : command(std::type_identity<MegatronEngineWithLMHead<Layout, O, S>>());
   });
 }
 

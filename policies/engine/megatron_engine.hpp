@@ -1,6 +1,8 @@
-/// The shipped engines: data-parallel language models and critics in four precisions, alone or over MPI,
-/// there also with the optimizer's state sharded. Compiled once, in the library.
+/// The shipped engines: language models and critics in four precisions, alone or over MPI with tensor and
+/// data parallelism, there also with the optimizer's state sharded. Compiled once, in the library.
 #pragma once
+
+#include <type_traits>
 
 #include "mgfl/engine/engine.hpp"
 #include "policies/bridge/auto_bridge.hpp"
@@ -16,21 +18,26 @@
 
 namespace mgfl {
 
+/// The layout of the shipped engines: none for one process, that of the context for several.
+template <parallel::Communicator C>
+using ShippedLayout = std::conditional_t<std::is_same_v<C, parallel::Self>, parallel::DataParallel<C>,
+                                         parallel::TensorAndDataParallel<C>>;
+
 /// Language model, AdamW, Megatron's schedule: `LanguageModelEngine<parallel::Mpi,
 /// optimizer::Bf16WithFp32Main>`, and with `optimizer::Distributed` as third argument ZeRO-1.
 template <parallel::Communicator C, optimizer::Precision P,
           template <optimizer::FlatOptimizer, optimizer::Precision> class O = optimizer::Local>
-using LanguageModelEngine = MegatronEngineWithLMHead<parallel::DataParallel<C>, O<optimizer::AdamW, P>,
-                                                     scheduler::OptimizerParamScheduler>;
+using LanguageModelEngine =
+    MegatronEngineWithLMHead<ShippedLayout<C>, O<optimizer::AdamW, P>, scheduler::OptimizerParamScheduler>;
 
 /// The critic of the same make.
 template <parallel::Communicator C, optimizer::Precision P,
           template <optimizer::FlatOptimizer, optimizer::Precision> class O = optimizer::Local>
-using ValueModelEngine = MegatronEngineWithValueHead<parallel::DataParallel<C>, O<optimizer::AdamW, P>,
-                                                     scheduler::OptimizerParamScheduler>;
+using ValueModelEngine =
+    MegatronEngineWithValueHead<ShippedLayout<C>, O<optimizer::AdamW, P>, scheduler::OptimizerParamScheduler>;
 
 #define MGFL_ENGINE(communicator, optimizer_policy, precision, model)                        \
-  template class Engine<parallel::DataParallel<communicator>,                                \
+  template class Engine<ShippedLayout<communicator>,                                         \
                         optimizer::optimizer_policy<optimizer::AdamW, optimizer::precision>, \
                         scheduler::OptimizerParamScheduler, model>
 #define MGFL_ENGINES(prefix, communicator, optimizer_policy, model)            \

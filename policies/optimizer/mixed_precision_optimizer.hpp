@@ -89,7 +89,7 @@ class MixedPrecisionOptimizer : public Optimizer {
   double grad_norm() {
     auto squares = zeros({static_cast<std::int64_t>(buffer_->params.size())}, at::kDouble);
     for (std::size_t i = 0; i < buffer_->params.size(); ++i) {
-      const auto grad = buffer_->owned(buffer_->main_grads, i);
+      const auto grad = buffer_->counted(buffer_->main_grads, i);
       if (grad.numel() == 0) continue;
       const double norm = get_grad_norm_fp32(grad);
       squares.template mutable_data_ptr<double>()[i] = norm * norm;
@@ -162,11 +162,12 @@ class MixedPrecisionOptimizer : public Optimizer {
   std::int64_t num_zeros() const {
     std::int64_t own = 0;
     for (std::size_t i = 0; i < buffer_->params.size(); ++i) {
-      const auto grad = buffer_->owned(buffer_->main_grads, i);
+      const auto grad = buffer_->counted(buffer_->main_grads, i);
       own += grad.numel() - grad.count_nonzero().template item<std::int64_t>();
     }
     auto count = zeros({1}, at::kLong).fill_(own);
     Sharding::sum_over_shards(count, *data_parallel_group_);
+    for (C* group : grad_stats_parallel_group_) group->all_reduce(count, ReduceOp::sum);
     return count.template item<std::int64_t>();
   }
 

@@ -46,6 +46,12 @@ Tensor ParamBuffer::owned(const Tensor& flat, std::size_t param) const {
   return flat.narrow(0, first, count);
 }
 
+Tensor ParamBuffer::counted(const Tensor& flat, std::size_t param) const {
+  const auto [first, count] = common(*this, param);
+  const auto last = offsets[param] + parallel::counted_numel(*params[param].desc);
+  return flat.narrow(0, first, std::clamp<std::int64_t>(last - first, 0, count));
+}
+
 WholeParams::WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch)
     : buffer_(&buffer), state_(std::move(state)), scratch_(std::move(scratch)) {
   if (!buffer.is_whole() && !scratch_.defined()) {

@@ -39,6 +39,8 @@ struct ParamBuffer {
   Tensor owned(const Tensor& flat) const { return flat.narrow(0, begin, end - begin); }
   /// Those of them that are the parameter's, flat; possibly none.
   Tensor owned(const Tensor& flat, std::size_t param) const;
+  /// Those of them that count here in statistics over all ranks, see parallel::counted_numel.
+  Tensor counted(const Tensor& flat, std::size_t param) const;
 
   bool is_whole() const { return begin == 0 && end == numel; }
   Shard shard() const { return {owned(values), main_params, owned(main_grads)}; }

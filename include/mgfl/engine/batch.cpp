@@ -7,6 +7,8 @@
 #include <unordered_map>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/hash.hpp"
+#include "mgfl/tensor/checksum.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/tensor_of.hpp"
 
@@ -273,6 +275,21 @@ Lists micro_batch_sequences(const Batch& batch, const MicroBatchLimits& limits, 
   auto result = by_sequences(batch, limits.micro_batch_size);
   if (static_cast<std::int64_t>(result.size()) < at_least) result.resize(static_cast<std::size_t>(at_least));
   return result;
+}
+
+std::string describe(const Batch& batch) {
+  std::uint64_t hash = 0;
+  const auto add = [&](const Tensor& part) { hash = hash * 31 + (part.defined() ? checksum(part) : 1); };
+  for (const auto* part : {&batch.input_ids, &batch.labels, &batch.loss_mask, &batch.cu_seqlens,
+                           &batch.position_ids, &batch.temperature, &batch.groups})
+    add(*part);
+  for (const auto* fields : {&batch.token_fields, &batch.sequence_fields})
+    for (const auto& [name, values] : *fields) {
+      hash = hash * 31 + fnv1a(name);
+      add(values);
+    }
+  return concat("a batch of ", batch.num_sequences(), " sequences and ", batch.num_tokens(),
+                " tokens with checksum ", hash);
 }
 
 }  // namespace mgfl

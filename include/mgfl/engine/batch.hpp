@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "mgfl/engine/fields.hpp"
@@ -80,6 +81,9 @@ void validate_borders(const Batch& batch);
 /// every id lies in [0, vocab_size). Everything later trusts what comes out of here. A missing mask is 1
 /// where there is a label, or everywhere for a head that predicts no tokens.
 Batch validated(const Batch& batch, std::int64_t vocab_size, bool predicts_tokens = true);
+
+/// A text that differs where validated batches or their fields do.
+std::string describe(const Batch& batch);
 
 /// How a rank's batch is cut: by sequences, or under a cap of tokens.
 struct MicroBatchLimits {

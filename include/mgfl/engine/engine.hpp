@@ -27,6 +27,7 @@
 #include "mgfl/override/environment.hpp"
 #include "mgfl/parallel/agreement.hpp"
 #include "mgfl/parallel/group_list.hpp"
+#include "mgfl/parallel/tensor_parallel_group.hpp"
 #include "mgfl/policy/optimizer_policy.hpp"
 #include "mgfl/policy/parallel_policy.hpp"
 #include "mgfl/pipeline/schedules.hpp"
@@ -75,13 +76,16 @@ class Engine {
   using mode_guard_type = ModeGuard<Engine>;
 
   /// Borrows the context's groups, which must outlive the engine. Nothing is allocated before initialize().
+  /// UserError where the context's extents are not the policy's static ones.
   Engine(ModelConfig model_config, EngineConfig engine_config, optimizer::OptimizerConfig optimizer_config,
          scheduler_config_type scheduler_config, context_type context)
       : model_config_(std::move(model_config)),
         engine_config_(engine_config),
         optimizer_config_(optimizer_config),
         scheduler_config_(std::move(scheduler_config)),
-        context_(std::move(context)) {}
+        context_(std::move(context)) {
+    parallel::check_static_extents<P>(context_.extents);
+  }
   Engine(const Engine&) = delete;  // parts point at one another
   Engine& operator=(const Engine&) = delete;
 
@@ -231,6 +235,7 @@ class Engine {
     check_initialized("logits");
     check_run(!running_, "logits: called from within a loss closure, whose micro-batch is still in flight.");
     const auto whole = checked(batch);
+    check_same_batch(whole);
     auto out = empty({whole.num_tokens(), config().vocab_size}, precision::model_dtype);
     for (const auto& part : micro_batches(whole, true)) {
       if (part.batch.num_tokens() == 0) continue;
@@ -332,6 +337,12 @@ class Engine {
   communicator_type& get_data_parallel_group() { return *context_.data_parallel; }
   communicator_type& get_model_parallel_group() { return *context_.model_parallel; }
 
+  /// How this rank shares the model's layers with others.
+  parallel::ModelParallel model_parallel() const {
+    return {parallel::TensorParallelGroup(*context_.tensor_parallel), engine_config_.sequence_parallel,
+            engine_config_.make_vocab_size_divisible_by};
+  }
+
   const EngineConfig& engine_config() const { return engine_config_; }
   const context_type& context() const { return context_; }
 
@@ -372,17 +383,27 @@ class Engine {
         " has not built its part of the engine; an override of that step must do what the original does.");
   }
 
-  /// UserError, on every rank alike, unless all data-parallel ranks start from the same weights and settings.
+  /// UserError, on every rank alike, unless all ranks have the same settings, and all data-parallel ranks
+  /// start from the same weights.
   void check_replicas() {
-    if (get_data_parallel_size() == 1) return;  // before all weights are read
     const auto& o = optimizer_config_;
-    const auto weights = checksum(buffer_->values);
-    const auto settings =
+    parallel::check_same_replicas(
+        *context_.world,
         concat("optimizer lr ", o.lr, " min_lr ", o.min_lr, " weight_decay ", o.weight_decay, " betas ",
                o.adam_beta1, " ", o.adam_beta2, " eps ", o.adam_eps, " clip_grad ", o.clip_grad,
-               " loss_scale ", o.loss_scale.value_or(o.initial_loss_scale));
-    parallel::check_same_replicas(*context_.data_parallel,
-                                  concat("weights ", parallel::detail::hexadecimal(weights), ", ", settings));
+               " loss_scale ", o.loss_scale.value_or(o.initial_loss_scale), ", sequence_parallel ",
+               engine_config_.sequence_parallel));
+    if (get_data_parallel_size() == 1) return;  // before all weights are read
+    parallel::check_same_replicas(
+        *context_.data_parallel,
+        concat("weights ", parallel::detail::hexadecimal(checksum(buffer_->values))));
+  }
+
+  /// UserError, on every rank of the tensor-parallel group alike, unless all of them were given this batch:
+  /// their layers work on the same tokens.
+  void check_same_batch(const Batch& batch) {
+    if (context_.tensor_parallel->size() == 1) return;
+    parallel::check_same_batch(*context_.tensor_parallel, describe(batch));
   }
 
   void check_same_mini_batches(const MiniBatchConfig& config) {
@@ -482,6 +503,7 @@ class Engine {
               "optimizer_zero_grad() first. Give "
               "all micro-batches of a step in one batch, so that they share one division.");
     const auto batch = checked(given);
+    check_same_batch(batch);
     const Running running(running_);
     const HeadRequest request{
         batch.options.calculate_entropy.value_or(engine_config_.calculate_entropy),
@@ -657,10 +679,10 @@ class Engine {
     return total.template item<std::int64_t>();
   }
 
-  /// Mirrors megatron's finalize_model_grads: tied weights, reduction over data-parallel ranks, the one
-  /// division.
+  /// Mirrors megatron's finalize_model_grads: tied weights, sums over tensor-parallel and then over
+  /// data-parallel ranks, the one division.
   void finalize_model_grads(const result_type& result, double normalizer) {
-    model_->finalize_tied_grads();
+    model_->finalize_grads();
     optimizer_->reduce_grads();
     // One pipeline stage holds both uses of a tied weight: there is no group to sum over.
     model_->allreduce_embedding_grad(group_list_type{});

@@ -41,7 +41,7 @@ struct implementation<targets::build_megatron_module, vendors::original> {
   template <class Self>
   static void call(Self& engine) {
     const auto provider = engine.bridge_->to_megatron_provider(engine.bridge_->has_weights());
-    engine.model_.emplace(provider.config());
+    engine.model_.emplace(provider.config(), engine.model_parallel());
     engine.buffer_.emplace(
         Self::optimizer_policy::allocate_weights(engine.model_->parameters(), Self::precision::model_dtype));
     engine.model_->initialize(engine.model_config_.seed, provider.params_to_initialize());

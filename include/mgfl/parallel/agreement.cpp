@@ -71,4 +71,10 @@ void throw_different_replicas(const std::string& ranks) {
                          "\n  Give every rank the same model, seed and settings."));
 }
 
+void throw_different_batches(const std::string& ranks) {
+  throw UserError(
+      concat("ranks of one tensor-parallel group must be given the same batch, and were not:", ranks,
+             "\n  Choose data by get_data_parallel_rank(), not by the rank in the world."));
+}
+
 }  // namespace mgfl::parallel::detail

@@ -32,6 +32,7 @@ std::string ranks_of_texts(const Tensor& hashes, const Tensor& texts);
 [[noreturn]] void throw_different_overrides(const std::string& ranks);
 [[noreturn]] void throw_different_kernels(const std::string& ranks);
 [[noreturn]] void throw_different_replicas(const std::string& ranks);
+[[noreturn]] void throw_different_batches(const std::string& ranks);
 
 /// Empty where all ranks have one hash; otherwise a line for each text, on every rank. Collective.
 template <Communicator C>
@@ -74,6 +75,14 @@ void check_same_replicas(C& group, std::string_view text) {
   if (group.size() == 1) return;
   const std::string ranks = detail::disagreement(group, fnv1a(text), text);
   if (!ranks.empty()) detail::throw_different_replicas(ranks);
+}
+
+/// The same of ranks that share the layers, and must work on one batch.
+template <Communicator C>
+void check_same_batch(C& group, std::string_view text) {
+  if (group.size() == 1) return;
+  const std::string ranks = detail::disagreement(group, fnv1a(text), text);
+  if (!ranks.empty()) detail::throw_different_batches(ranks);
 }
 
 }  // namespace mgfl::parallel
