@@ -46,7 +46,7 @@ Tensor ParamBuffer::owned(const Tensor& flat, std::size_t param) const {
   return flat.narrow(0, first, count);
 }
 
-WholeParams::WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch)
+LocalParams::LocalParams(const ParamBuffer& buffer, Tensor state, Tensor scratch)
     : buffer_(&buffer), state_(std::move(state)), scratch_(std::move(scratch)) {
   if (!buffer.is_whole() && !scratch_.defined()) {
     std::int64_t largest = 0;
@@ -64,11 +64,7 @@ WholeParams::WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch
     params_.push_back({buffer.params[i].desc, &values_[i], nullptr});
 }
 
-void WholeParams::blank(std::size_t param) {
-  if (is_shard()) values_[param].zero_();
-}
-
-void WholeParams::keep(std::size_t param) {
+void LocalParams::keep(std::size_t param) {
   if (!is_shard()) return;
   const auto [first, count] = common(*buffer_, param);
   state_.narrow(0, first - buffer_->begin, count)
