@@ -34,9 +34,9 @@ struct PlannedTensor : HfTensor {
 /// already lie together and the dtype is the parameter's, the tensor is that memory itself: clone it to keep
 /// its values.
 ///
-/// Where tensor-parallel ranks hold parts, each parameter is gathered when an element of it is first looked at:
-/// all ranks of the group walk their ranges in step, looking at the same elements, and weights stay as they are
-/// during a walk. A source whose order leads back to a parameter has it gathered again.
+/// Where tensor-parallel ranks hold parts, each parameter is gathered when an element of it is first looked
+/// at: all ranks of the group walk their ranges in step, looking at the same elements, and weights stay as
+/// they are during a walk. A source whose order leads back to a parameter has it gathered again.
 class PerTensorParam {
  public:
   class iterator {

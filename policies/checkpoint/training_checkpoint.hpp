@@ -33,8 +33,9 @@ struct WholeTraining {
 };
 
 /// One process `writes` the whole state; where others hold parts or shards of it, these call this too, and
-/// `gather` (of the optimizer) makes the value of one logical parameter after the other there. Weights have the dtypes that an export would give them, so that a run that goes on exports as the
-/// first one would have; main weights are kept beside them wherever that loses bits.
+/// `gather` (of the optimizer) makes the value of one logical parameter after the other there. Weights have
+/// the dtypes that an export would give them, so that a run that goes on exports as the first one would have;
+/// main weights are kept beside them wherever that loses bits.
 void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state,
                            const bridge::AutoBridge& bridge, WholeTraining whole,
                            function_ref<void(optimizer::WholeParams&, std::size_t)> gather, bool writes,

@@ -15,9 +15,9 @@ namespace mgfl::parallel {
 /// are where they were.
 class WholeValues {
  public:
-  /// Borrows parameters, values and group. Memory, allocated here and touched by the first gather: one logical
-  /// parameter and a window of some 16 MB. `scratch`: another object's, to share it. RunError for parameters
-  /// that are cut for another number of ranks.
+  /// Borrows parameters, values and group. Memory, allocated here and touched by the first gather: one
+  /// logical parameter and a window of some 16 MB. `scratch`: another object's, to share it. RunError for
+  /// parameters that are cut for another number of ranks.
   explicit WholeValues(std::span<const ParamRef> params, TensorParallelGroup group = {},
                        const Tensor& scratch = {});
   WholeValues(WholeValues&&) = default;  // parameters point at descriptions and values
