@@ -271,7 +271,8 @@ Tensor row_numbers(const std::vector<std::int64_t>& shape) {
 
 // Runs of neighbours among the rows of a view of row numbers.
 std::vector<HfRows> runs_of(const HfTensor& part) {
-  const Tensor numbers = (part.shape.size() > 1 ? part.view.select(-1, 0) : part.view).reshape({-1});
+  const Tensor numbers =
+      (part.shape.size() > 1 ? part.view.select(-1, 0) : part.view).reshape({-1}).contiguous();
   const auto* number = numbers.const_data_ptr<std::int64_t>();
   std::vector<HfRows> runs;
   for (std::int64_t row = 0; row < numbers.numel(); ++row) {
