@@ -79,13 +79,10 @@ void load_weights(const HfWeights& weights, const model::TransformerConfig& conf
                   std::span<const ParamRef> params) {
   check_weights(weights, config);
   for (const ParamRef& param : params) {
-    for (const HfTensor& part : hf_tensors(config, *param.desc, *param.value)) {
+    for (const HfPart& part : hf_parts(config, *param.desc, *param.value)) {
       if (!weights.has(part.name)) continue;  // a new value head
-      part.view.copy_(weights.tensor(part.name).view(part.view.sizes()));
+      take_part(*param.desc, part, weights.tensor(part.name), *param.value);
       weights.release(part.name);
-      if (const std::int64_t padding = param.value->size(0) - part.view.size(0);
-          padding > 0 && param.desc->placement == PlacementKind::vocab)
-        param.value->narrow(0, part.view.size(0), padding).zero_();
     }
   }
 }
@@ -129,15 +126,15 @@ bool AutoBridge::has_tied_head_copy() const {
   return weights_ && config().share_embeddings_and_output_weights && weights_->has(kHead);
 }
 
-std::vector<HfTensor> AutoBridge::plan_export(std::span<const ParamRef> params) const {
-  std::unordered_map<std::string, HfTensor> tensors;
+std::vector<PlannedTensor> AutoBridge::plan_export(std::span<const ParamRef> params) const {
+  std::unordered_map<std::string, PlannedTensor> tensors;
   std::vector<std::string> order;
-  for (const ParamRef& param : params) {
-    for (HfTensor& part : hf_tensors(config(), *param.desc, *param.value)) {
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    for (HfTensor& part : hf_tensors(config(), *params[i].desc, *params[i].value)) {
       order.push_back(part.name);
       const std::string name = part.name;
-      check_run(tensors.emplace(name, std::move(part)).second, "parameter ", param.desc->name,
-                " is given twice");
+      check_run(tensors.emplace(name, PlannedTensor{std::move(part), i}).second, "parameter ",
+                params[i].desc->name, " is given twice");
     }
   }
   for (const NamedShape& expected : hf_parameters(config()))
@@ -146,7 +143,7 @@ std::vector<HfTensor> AutoBridge::plan_export(std::span<const ParamRef> params) 
   if (weights_) {
     // Then so does the export.
     if (has_tied_head_copy()) {
-      HfTensor head = tensors.at(kEmbedding);
+      PlannedTensor head = tensors.at(kEmbedding);
       head.name = kHead;
       tensors.emplace(kHead, std::move(head));
     }
@@ -158,7 +155,7 @@ std::vector<HfTensor> AutoBridge::plan_export(std::span<const ParamRef> params) 
     order = std::move(sources);
   }
 
-  std::vector<HfTensor> plan;
+  std::vector<PlannedTensor> plan;
   for (const std::string& name : order) {
     const auto found = tensors.find(name);
     check_run(found != tensors.end(), config_.file.string(), ": the source's tensor \"", name,
@@ -171,10 +168,10 @@ std::vector<HfTensor> AutoBridge::plan_export(std::span<const ParamRef> params) 
 void AutoBridge::save_hf_pretrained(const fs::path& folder, std::span<const ParamRef> params,
                                     function_ref<void(std::size_t)> prepare,
                                     std::optional<at::ScalarType> dtype, std::uint64_t shard_limit) const {
-  const std::vector<HfTensor> plan = plan_export(params);
+  const std::vector<PlannedTensor> plan = plan_export(params);
   std::vector<checkpoint::TensorSpec> specs;
   bool has_config_dtype = false;
-  for (const HfTensor& part : plan) {
+  for (const PlannedTensor& part : plan) {
     const at::ScalarType own = export_dtype(part.name).value_or(part.view.scalar_type());
     specs.push_back({part.name, dtype.value_or(own), part.shape});
     has_config_dtype = has_config_dtype || config_.dtype == specs.back().dtype;

@@ -19,13 +19,13 @@
 
 namespace mgfl::bridge {
 
-/// Copies the file's weights into the parameters' values, converting dtypes; one tensor of the file is in
-/// memory at a time, and rows of a padded vocabulary become zero. Checks the whole file against the config
-/// first, also when `params` is one stage of the model. UserError naming file, tensor and both shapes: a
-/// tensor is missing, has another shape, or is not one of the model's. Allowed extras: rotary inv_freq
-/// buffers, the tied model's lm_head.weight when it equals the embedding, and the lm_head.weight of a
-/// language model of which a critic is made. Such a critic's value head may be missing: then its values stay
-/// as they are.
+/// Copies what is this tensor-parallel rank's of the file's weights into the parameters' values, converting
+/// dtypes; one tensor of the file is in memory at a time, and rows of a padded vocabulary become zero. Checks
+/// the whole file against the config first, also when `params` is one stage of the model. UserError naming
+/// file, tensor and both shapes: a tensor is missing, has another shape, or is not one of the model's.
+/// Allowed extras: rotary inv_freq buffers, the tied model's lm_head.weight when it equals the embedding, and
+/// the lm_head.weight of a language model of which a critic is made. Such a critic's value head may be
+/// missing: then its values stay as they are.
 void load_weights(const HfWeights& weights, const model::TransformerConfig& config,
                   std::span<const ParamRef> params);
 
@@ -88,22 +88,27 @@ class AutoBridge {
   void load_weights(std::span<const ParamRef> params) const;
 
   /// The model's tensors under their Hugging Face names, in the order of a saved folder: that of the source's
-  /// weights, then what it lacks. `params` are all of the model's, whole, and outlive the range. `dtype`: of
-  /// all tensors; none: each parameter's own. Megatron-Bridge's name.
+  /// weights, then what it lacks. `params` are all of the model's, and outlive the range. `dtype`: of all
+  /// tensors; none: each parameter's own. `group`: the ranks that hold parts of the parameters, which walk
+  /// the range together, see PerTensorParam. Megatron-Bridge's name.
   PerTensorParam export_hf_weights(std::span<const ParamRef> params,
-                                   std::optional<at::ScalarType> dtype = std::nullopt) const {
-    return PerTensorParam(plan_export(params), dtype);
+                                   std::optional<at::ScalarType> dtype = std::nullopt,
+                                   parallel::TensorParallelGroup group = {}) const {
+    parallel::WholeValues whole(params, group);
+    auto plan = plan_export(whole.params());
+    return PerTensorParam(std::move(plan), std::move(whole), dtype);
   }
   /// The same under mbridge's name.
   PerTensorParam export_weights(std::span<const ParamRef> params,
-                                std::optional<at::ScalarType> dtype = std::nullopt) const {
-    return export_hf_weights(params, dtype);
+                                std::optional<at::ScalarType> dtype = std::nullopt,
+                                parallel::TensorParallelGroup group = {}) const {
+    return export_hf_weights(params, dtype, group);
   }
 
   /// Writes a folder that transformers loads: weights, config.json, and the source's tokenizer and other
-  /// small files. Tensors and order are those of export_hf_weights, dtypes those of export_dtype. The folder
-  /// is replaced at once or not at all, as HfWeightsWriter does it.
-  /// `dtype`: all tensors get it instead, and config.json says so.
+  /// small files. `params` are logical. Tensors and order are those of export_hf_weights, dtypes those of
+  /// export_dtype. The folder is replaced at once or not at all, as HfWeightsWriter does it. `dtype`: all
+  /// tensors get it instead, and config.json says so.
   void save_hf_pretrained(const std::filesystem::path& folder, std::span<const ParamRef> params,
                           std::optional<at::ScalarType> dtype = std::nullopt,
                           std::uint64_t shard_limit = kDefaultShardLimit) const {
@@ -125,7 +130,7 @@ class AutoBridge {
   bool has_tied_head_copy() const;
 
   // The tensors of an export, in its order.
-  std::vector<HfTensor> plan_export(std::span<const ParamRef> params) const;
+  std::vector<PlannedTensor> plan_export(std::span<const ParamRef> params) const;
 
   HfConfig config_;
   std::shared_ptr<const HfWeights> weights_;

@@ -1,11 +1,15 @@
 #include "policies/bridge/hf_tensors.hpp"
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/parallel/placement.hpp"
+#include "mgfl/tensor/tensor_of.hpp"
 
 namespace mgfl::bridge {
 namespace {
@@ -255,6 +259,30 @@ std::vector<Tensor> views_of(const TransformerConfig& config, const Row& row, co
   return {};
 }
 
+// A tensor of that shape whose elements are the numbers of their rows.
+Tensor row_numbers(const std::vector<std::int64_t>& shape) {
+  if (shape.empty()) return zeros({}, at::kLong);
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(shape[0]));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  std::vector<std::int64_t> column(shape.size(), 1);
+  column[0] = shape[0];
+  return tensor_of(numbers).view(column).expand(shape);
+}
+
+// Runs of neighbours among the rows of a view of row numbers.
+std::vector<HfRows> runs_of(const HfTensor& part) {
+  const Tensor numbers =
+      (part.shape.size() > 1 ? part.view.select(-1, 0) : part.view).reshape({-1}).contiguous();
+  const auto* number = numbers.const_data_ptr<std::int64_t>();
+  std::vector<HfRows> runs;
+  for (std::int64_t row = 0; row < numbers.numel(); ++row) {
+    if (runs.empty() || number[row] != runs.back().fused + runs.back().count)
+      runs.push_back({row, number[row], 0});
+    ++runs.back().count;
+  }
+  return runs;
+}
+
 }  // namespace
 
 std::vector<Mapping> mappings(const TransformerConfig& config) {
@@ -311,6 +339,44 @@ std::vector<HfTensor> hf_tensors(const TransformerConfig& config, const ParamDes
   throw RunError(concat("parameter ", desc.name,
                         " has no counterpart in a Hugging Face model of architecture ", config.architecture,
                         " with this config"));
+}
+
+std::vector<HfPart> hf_parts(const TransformerConfig& config, const ParamDesc& desc, const Tensor& local) {
+  auto shape = local.sizes().vec();
+  if (!parallel::is_whole(desc)) {
+    const auto expected = parallel::local_shape(desc);
+    check_run(shape == expected, "parameter ", desc.name, " has shape [", join(shape), "], expected [",
+              join(expected), "] on this tensor-parallel rank");
+    shape = desc.shape;
+  }
+  std::vector<HfPart> parts;
+  for (HfTensor& part : hf_tensors(config, desc, row_numbers(shape))) {
+    auto rows = runs_of(part);
+    parts.push_back({std::move(part.name), std::move(part.shape), std::move(rows)});
+  }
+  return parts;
+}
+
+void take_part(const ParamDesc& desc, const HfPart& part, const Tensor& source, Tensor& local) {
+  for (const auto& piece : parallel::pieces(desc)) {
+    for (const auto& run : part.rows) {
+      if (parallel::split_dimension(desc) == 1) {
+        local.narrow(0, run.fused, run.count)
+            .narrow(1, piece.local, piece.length)
+            .copy_(source.narrow(0, run.first, run.count).narrow(1, piece.logical, piece.length));
+        continue;
+      }
+      const auto first = std::max(run.fused, piece.logical);
+      const auto last = std::min(run.fused + run.count, piece.logical + piece.length);
+      if (first < last)
+        local.narrow(0, piece.local + first - piece.logical, last - first)
+            .copy_(source.narrow(0, run.first + first - run.fused, last - first));
+    }
+    if (desc.placement == PlacementKind::vocab) {
+      const auto filled = std::clamp<std::int64_t>(part.shape[0] - piece.logical, 0, piece.length);
+      local.narrow(0, filled, local.size(0) - filled).zero_();
+    }
+  }
 }
 
 }  // namespace mgfl::bridge

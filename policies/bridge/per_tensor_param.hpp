@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "mgfl/parallel/whole_values.hpp"
 #include "mgfl/tensor/lean.hpp"
 #include "policies/bridge/hf_tensors.hpp"
 #include "policies/checkpoint/safetensors.hpp"
@@ -22,11 +23,20 @@ struct NamedHfTensor {
   Tensor tensor;
 };
 
+/// One tensor of an export, and the number of the parameter that it is a view of.
+struct PlannedTensor : HfTensor {
+  std::size_t param = 0;
+};
+
 /// A range of NamedHfTensor, planned once and lazy: an element is made when it is first looked at and let go
 /// at the next step, so that one tensor is there at a time. It can be walked again, one walk after the other.
 /// It borrows the parameters' memory, which must outlive it and shows later changes; where a tensor's rows
 /// already lie together and the dtype is the parameter's, the tensor is that memory itself: clone it to keep
 /// its values.
+///
+/// Where tensor-parallel ranks hold parts, each parameter is gathered when an element of it is first looked
+/// at: all ranks of the group walk their ranges in step, looking at the same elements, and weights stay as
+/// they are during a walk. A source whose order leads back to a parameter has it gathered again.
 class PerTensorParam {
  public:
   class iterator {
@@ -55,12 +65,18 @@ class PerTensorParam {
     std::size_t index_ = 0;
   };
 
-  /// `plan`: the tensors in their order. `dtype`: that of every tensor; none: each parameter's own.
-  explicit PerTensorParam(std::vector<HfTensor> plan, std::optional<at::ScalarType> dtype = std::nullopt)
-      : plan_(std::move(plan)), dtype_(dtype) {}
+  /// `plan`: the tensors in their order, views of the values of `whole`. `dtype`: that of every tensor; none:
+  /// each parameter's own.
+  PerTensorParam(std::vector<PlannedTensor> plan, parallel::WholeValues whole,
+                 std::optional<at::ScalarType> dtype = std::nullopt)
+      : plan_(std::move(plan)), whole_(std::move(whole)), dtype_(dtype) {}
 
-  /// Iterators point into this object.
-  iterator begin() { return iterator(this); }
+  /// Iterators point into this object. A new walk gathers anew.
+  iterator begin() {
+    element_.reset();
+    gathered_.reset();
+    return iterator(this);
+  }
   std::default_sentinel_t end() const { return std::default_sentinel; }
   std::size_t size() const { return plan_.size(); }
 
@@ -71,10 +87,12 @@ class PerTensorParam {
   const NamedHfTensor& element(std::size_t index);
   at::ScalarType dtype_of(const HfTensor& part) const { return dtype_.value_or(part.view.scalar_type()); }
 
-  std::vector<HfTensor> plan_;
+  std::vector<PlannedTensor> plan_;
+  parallel::WholeValues whole_;
   std::optional<at::ScalarType> dtype_;
   std::optional<NamedHfTensor> element_;  // number made_
   std::size_t made_ = 0;
+  std::optional<std::size_t> gathered_;  // the parameter whose value is there
 };
 
 static_assert(std::input_iterator<PerTensorParam::iterator>);

@@ -14,14 +14,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// The parts of whole parameters under PREFIX + Hugging Face name. Parameter i of a shard has the number
-/// first_number + i.
+/// The parts of whole parameters under PREFIX + Hugging Face name. Parameter i, where it has to be made, has
+/// the number first_number + i.
 std::vector<NamedTensor> named_parts(const model::TransformerConfig& config,
                                      const optimizer::WholeParams& whole, const std::string& prefix,
                                      std::int64_t first_number) {
   std::vector<NamedTensor> parts;
   for (std::size_t i = 0; i < whole.params().size(); ++i) {
-    auto number = whole.is_shard() ? first_number + static_cast<std::int64_t>(i) : -1;
+    auto number = whole.is_made() ? first_number + static_cast<std::int64_t>(i) : -1;
     const auto& param = whole.params()[i];
     for (auto& part : bridge::hf_tensors(config, *param.desc, *param.value))
       parts.push_back({prefix + part.name, part.shape, part.view, std::nullopt, std::exchange(number, -1)});
@@ -80,12 +80,12 @@ TrainingState from_json(const ordered_json& json) {
   return state;
 }
 
-/// The saved tensor that goes into a view of ours, checked.
-Tensor saved_tensor(const Checkpoint& checkpoint, const bridge::HfTensor& part, const std::string& name) {
+/// The saved tensor that becomes part of a parameter of that dtype, checked.
+Tensor saved_tensor(const Checkpoint& checkpoint, const bridge::HfPart& part, at::ScalarType dtype,
+                    const std::string& name) {
   const auto saved = checkpoint.tensor(name);
-  check_user(saved.scalar_type() == part.view.scalar_type(), checkpoint.folder().string(), ": tensor '", name,
-             "' has dtype ", c10::toString(saved.scalar_type()), ", but this run keeps it in ",
-             c10::toString(part.view.scalar_type()),
+  check_user(saved.scalar_type() == dtype, checkpoint.folder().string(), ": tensor '", name, "' has dtype ",
+             c10::toString(saved.scalar_type()), ", but this run keeps it in ", c10::toString(dtype),
              "; go on with the precision that the checkpoint was trained in.");
   check_user(saved.sizes() == at::IntArrayRef(part.shape), checkpoint.folder().string(), ": tensor '", name,
              "' has shape [", join(saved.sizes()), "], expected [", join(part.shape), "].");
@@ -133,25 +133,25 @@ void save_training_tensors(const std::filesystem::path& dir, const TrainingState
 
 namespace {
 
-/// Calls visit(part of ours, saved tensor), which fit, for each part of a parameter of the state PREFIX.
+/// Calls visit(part, saved tensor), which fit, for each part of a parameter of the state PREFIX.
 template <class Visit>
 void match(const Checkpoint& checkpoint, const model::TransformerConfig& config, const ParamRef& param,
            const std::string& prefix, Visit&& visit) {
-  for (const auto& part : bridge::hf_tensors(config, *param.desc, *param.value)) {
+  for (const auto& part : bridge::hf_parts(config, *param.desc, *param.value)) {
     const auto main = "main_params." + part.name;
     const auto name = prefix.empty() && checkpoint.has(main) ? main : prefix + part.name;
-    visit(part.view, saved_tensor(checkpoint, part, name));
+    visit(part, saved_tensor(checkpoint, part, param.value->scalar_type(), name));
   }
 }
 
-/// Calls visit(whole parameters, prefix of their names in a checkpoint) for main weights and both moments.
+/// Calls visit(parameters, prefix of their names in a checkpoint) for main weights and both moments.
 template <class Visit>
 void for_each_state(const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw, Visit&& visit) {
-  optimizer::WholeParams main(buffer, buffer.main_params);
+  optimizer::LocalParams main(buffer, buffer.main_params);
   visit(main, "");
   for (const auto& [state, prefix] :
        {std::pair(adamw.exp_avg, "exp_avg."), std::pair(adamw.exp_avg_sq, "exp_avg_sq.")}) {
-    optimizer::WholeParams moment(buffer, state, main.scratch());
+    optimizer::LocalParams moment(buffer, state, main.scratch());
     visit(moment, prefix);
   }
 }
@@ -178,21 +178,21 @@ TrainingState read_training_state(const Checkpoint& checkpoint) {
 
 void check_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                             const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw) {
-  for_each_state(buffer, adamw, [&](optimizer::WholeParams& whole, const std::string& prefix) {
-    for (const auto& param : whole.params())
-      match(checkpoint, config, param, prefix, [](const Tensor&, const Tensor&) {});
+  for_each_state(buffer, adamw, [&](optimizer::LocalParams& local, const std::string& prefix) {
+    for (const auto& param : local.params())
+      match(checkpoint, config, param, prefix, [](const bridge::HfPart&, const Tensor&) {});
   });
 }
 
 void load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                            optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw) {
-  for_each_state(buffer, adamw, [&](optimizer::WholeParams& whole, const std::string& prefix) {
-    for (std::size_t i = 0; i < whole.params().size(); ++i) {
-      const auto& param = whole.params()[i];
-      whole.blank(i);
-      match(checkpoint, config, param, prefix,
-            [](const Tensor& ours, const Tensor& saved) { ours.copy_(saved.view(ours.sizes())); });
-      whole.keep(i);
+  for_each_state(buffer, adamw, [&](optimizer::LocalParams& local, const std::string& prefix) {
+    for (std::size_t i = 0; i < local.params().size(); ++i) {
+      const auto& param = local.params()[i];
+      match(checkpoint, config, param, prefix, [&](const bridge::HfPart& part, const Tensor& saved) {
+        bridge::take_part(*param.desc, part, saved, *param.value);
+      });
+      local.keep(i);
       if (prefix.empty()) buffer.view(buffer.values, i).copy_(*param.value);
     }
   });

@@ -27,15 +27,15 @@ struct TrainingState {
   scheduler::OptimizerParamSchedulerState scheduler;
 };
 
-/// The optimizer's state as whole parameters.
+/// The optimizer's state as logical parameters.
 struct WholeTraining {
   optimizer::WholeParams main_params, exp_avg, exp_avg_sq;
 };
 
-/// One process `writes` the whole state; where it is sharded, the others of the data-parallel group call this
-/// too, and `gather` (of the optimizer) makes a parameter's value there from the shards of all, one at a
-/// time. Weights have the dtypes that an export would give them, so that a run that goes on exports as the
-/// first one would have; main weights are kept beside them wherever that loses bits.
+/// One process `writes` the whole state; where others hold parts or shards of it, these call this too, and
+/// `gather` (of the optimizer) makes the value of one logical parameter after the other there. Weights have
+/// the dtypes that an export would give them, so that a run that goes on exports as the first one would have;
+/// main weights are kept beside them wherever that loses bits.
 void save_training_tensors(const std::filesystem::path& dir, const TrainingState& state,
                            const bridge::AutoBridge& bridge, WholeTraining whole,
                            function_ref<void(optimizer::WholeParams&, std::size_t)> gather, bool writes,
@@ -52,7 +52,7 @@ TrainingState read_training_state(const Checkpoint& checkpoint);
 void check_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                             const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw);
 
-/// Restores main weights and Adam's moments, of this rank's shard or whole, and all rounded weights. Throws
+/// Restores this rank's part of main weights, of Adam's moments and of rounded weights. Throws
 /// as check_training_tensors.
 void load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                            optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);

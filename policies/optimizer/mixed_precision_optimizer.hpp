@@ -32,14 +32,17 @@ class MixedPrecisionOptimizer : public Optimizer {
 
   /// Borrows `buffer` and the groups, which must outlive the optimizer. The ranks of
   /// grad_stats_parallel_group hold different parameters: norms are summed over them. The ranks of
-  /// data_parallel_group hold the same ones, and share the work. Collective over a list of several groups,
+  /// data_parallel_group hold the same ones, and share the work; those of tensor_parallel_group hold parts of
+  /// them. Collective over a list of several groups,
   /// which are axes of one grid, see parallel::check_axes_of_a_grid.
   MixedPrecisionOptimizer(ParamBuffer& buffer, const OptimizerConfig& config,
-                          parallel::GroupList<C> grad_stats_parallel_group, C* data_parallel_group)
+                          parallel::GroupList<C> grad_stats_parallel_group, C* data_parallel_group,
+                          parallel::TensorParallelGroup tensor_parallel_group = {})
       : config_(config),
         buffer_(&buffer),
         grad_stats_parallel_group_(std::move(grad_stats_parallel_group)),
         data_parallel_group_(data_parallel_group),
+        tensor_parallel_group_(tensor_parallel_group),
         inner_(buffer, config),
         scaler_(make_scaler(config)) {
     param_groups = Kind::param_groups(config);
@@ -112,19 +115,22 @@ class MixedPrecisionOptimizer : public Optimizer {
   /// The gradients that this rank updates with, flat: all of them, or its shard's.
   Tensor main_grads() const { return buffer_->owned(buffer_->main_grads); }
 
-  /// A state of this optimizer's (main weights, a moment) as whole parameters. `scratch`: another one's, to
+  /// A state of this optimizer's (main weights, a moment) as logical parameters. `scratch`: another one's, to
   /// share its memory.
-  WholeParams whole_params(const Tensor& state, const Tensor& scratch = {}) {
-    return WholeParams(*buffer_, state, scratch);
+  WholeParams whole_params(const Tensor& state, const WholeParams::Scratch& scratch = {}) {
+    return WholeParams(*buffer_, state, tensor_parallel_group_, scratch);
   }
   WholeParams whole_main_params() { return whole_params(buffer_->main_params); }
 
-  /// Makes the value of one parameter on the data-parallel group's first rank, from the shards of all.
-  /// Collective where the state is sharded.
+  /// Makes the value of one logical parameter: the first data-parallel rank of each part gets it from the
+  /// shards of all, then these ranks from each other's parts. Collective over both groups.
   void gather(WholeParams& whole, std::size_t param) {
-    if (!whole.is_shard()) return;
-    auto value = whole.params()[param].value->view({-1});
-    Sharding::gather_state(*buffer_, whole.state(), buffer_->offsets[param], value, *data_parallel_group_);
+    const auto& local = whole.local();
+    if (local.is_shard()) {
+      auto value = local.params()[param].value->view({-1});
+      Sharding::gather_state(*buffer_, local.state(), buffer_->offsets[param], value, *data_parallel_group_);
+    }
+    if (data_parallel_group_->rank() == 0) whole.gather_parts(param);
   }
 
   Kind& inner() { return inner_; }
@@ -175,6 +181,7 @@ class MixedPrecisionOptimizer : public Optimizer {
   ParamBuffer* buffer_;
   parallel::GroupList<C> grad_stats_parallel_group_;
   C* data_parallel_group_;
+  parallel::TensorParallelGroup tensor_parallel_group_;
   Kind inner_;
   Scaler scaler_;
   Tensor unscaled_;  // what the last _collect_main_grad_data_for_unscaling gave out

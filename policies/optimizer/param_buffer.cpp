@@ -52,7 +52,7 @@ Tensor ParamBuffer::counted(const Tensor& flat, std::size_t param) const {
   return flat.narrow(0, first, std::clamp<std::int64_t>(last - first, 0, count));
 }
 
-WholeParams::WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch)
+LocalParams::LocalParams(const ParamBuffer& buffer, Tensor state, Tensor scratch)
     : buffer_(&buffer), state_(std::move(state)), scratch_(std::move(scratch)) {
   if (!buffer.is_whole() && !scratch_.defined()) {
     std::int64_t largest = 0;
@@ -70,11 +70,7 @@ WholeParams::WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch
     params_.push_back({buffer.params[i].desc, &values_[i], nullptr});
 }
 
-void WholeParams::blank(std::size_t param) {
-  if (is_shard()) values_[param].zero_();
-}
-
-void WholeParams::keep(std::size_t param) {
+void LocalParams::keep(std::size_t param) {
   if (!is_shard()) return;
   const auto [first, count] = common(*buffer_, param);
   state_.narrow(0, first - buffer_->begin, count)

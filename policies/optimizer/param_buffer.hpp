@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "mgfl/base/function_ref.hpp"
 #include "mgfl/parallel/param.hpp"
+#include "mgfl/parallel/whole_values.hpp"
 
 namespace mgfl::optimizer {
 
@@ -46,23 +48,22 @@ struct ParamBuffer {
   Shard shard() const { return {owned(values), main_params, owned(main_grads)}; }
 };
 
-/// A flat state [end - begin] of main dtype (main weights, a moment), seen as whole parameters: views of it
-/// where this rank holds all of it, else made one at a time in memory for the largest one.
-class WholeParams {
+/// A flat state [end - begin] of main dtype (main weights, a moment), seen as this tensor-parallel rank's
+/// parameters: views of it where this rank holds all of it, else made one at a time in memory for the largest
+/// one.
+class LocalParams {
  public:
   /// Borrows the buffer. `scratch`: another object's, to share its memory.
-  WholeParams(const ParamBuffer& buffer, Tensor state, Tensor scratch = {});
-  WholeParams(WholeParams&&) = default;  // parameters point at values
+  LocalParams(const ParamBuffer& buffer, Tensor state, Tensor scratch = {});
+  LocalParams(LocalParams&&) = default;  // parameters point at values
 
-  /// Values are whole. Those of a shard share memory: one of them holds at a time.
+  /// Values of a shard share memory: one of them holds at a time.
   std::span<const ParamRef> params() const { return params_; }
   const Tensor& state() const { return state_; }
   const Tensor& scratch() const { return scratch_; }  // undefined where this rank holds the whole state
   bool is_shard() const { return scratch_.defined(); }
 
-  /// Zeroes the value, unless it is a view of the state, so that it can be filled.
-  void blank(std::size_t param);
-  /// Copies this rank's part of the value into the state.
+  /// Copies what is this rank's of the value into the state.
   void keep(std::size_t param);
 
  private:
@@ -70,6 +71,36 @@ class WholeParams {
   Tensor state_, scratch_;
   std::vector<Tensor> values_;
   std::vector<ParamRef> params_;
+};
+
+/// Such a state as logical parameters, of which tensor-parallel ranks hold parts, and data-parallel ranks
+/// shards of these. What is not there whole is made one at a time, see MixedPrecisionOptimizer::gather, in
+/// memory for the largest part and the largest logical parameter.
+class WholeParams {
+ public:
+  /// Memory that several states share.
+  struct Scratch {
+    Tensor local, logical;
+  };
+
+  /// Borrows buffer and group. `scratch`: another object's, to share its memory.
+  WholeParams(const ParamBuffer& buffer, Tensor state, parallel::TensorParallelGroup group = {},
+              const Scratch& scratch = {})
+      : local_(buffer, std::move(state), scratch.local), whole_(local_.params(), group, scratch.logical) {}
+
+  std::span<const ParamRef> params() const { return whole_.params(); }
+  Scratch scratch() const { return {local_.scratch(), whole_.scratch()}; }
+
+  /// Whether values share memory, so that one of them holds at a time.
+  bool is_made() const { return local_.is_shard() || whole_.is_shared(); }
+
+  const LocalParams& local() const { return local_; }
+  /// Makes the logical value of the local ones, which are there. Collective over the tensor-parallel group.
+  void gather_parts(std::size_t param) { whole_.gather(param); }
+
+ private:
+  LocalParams local_;
+  parallel::WholeValues whole_;  // of the local ones
 };
 
 /// Lays the parameters out and points their values at the buffer (contents: zero). Gradients and main weights

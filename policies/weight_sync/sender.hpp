@@ -54,4 +54,13 @@ SyncReport send_hf_folder(R&& weights, const FolderPlan& plan, C& group, const S
   return detail::send(weights, &plan, group, config);
 }
 
+/// What the other tensor-parallel ranks of a sending engine do meanwhile: each walks its own range, since the
+/// sender's elements are gathered from all of them. They are no members of the group that is sent to. Where
+/// the sender fails half way, they wait for it until their group's deadline.
+template <std::ranges::input_range R>
+void walk_along(R&& weights) {
+  for ([[maybe_unused]] auto&& element : weights) {
+  }
+}
+
 }  // namespace mgfl::weight_sync

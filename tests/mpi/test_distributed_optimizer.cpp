@@ -12,13 +12,17 @@
 #include "mgfl/parallel/share.hpp"
 #include "policies/rl/losses.hpp"
 #include "tests/mpi/rank_groups.hpp"
+#include "tests/mpi/shared_folder.hpp"
 #include "tests/support/engines.hpp"
 #include "tests/support/files.hpp"
 
 using namespace mgfl;
+using mgfl_test::files_of;
 using mgfl_test::Mpi;
 using mgfl_test::RankGroups;
+using mgfl_test::same_bits;
 using mgfl_test::same_bits_everywhere;
+using mgfl_test::SharedFolder;
 using test::Fixture;
 using test::max_difference;
 using test::numbers;
@@ -53,13 +57,6 @@ Batch share(const Batch& batch, const Mpi& group) {
   return sequences_of(batch, first, last);
 }
 
-/// Whether the bits are equal, those of NaN and -0 too.
-bool same_bits(const Tensor& a, const Tensor& b) {
-  const auto one = a.contiguous(), other = b.contiguous();
-  return one.scalar_type() == other.scalar_type() && one.numel() == other.numel() &&
-         (one.numel() == 0 || std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0);
-}
-
 /// Whether this rank's part of the sharded engine's state has the bits of the whole one's.
 template <class Shards, class Whole>
 bool same_state(Shards& shards, Whole& whole) {
@@ -70,30 +67,6 @@ bool same_state(Shards& shards, Whole& whole) {
          same_bits(moments.exp_avg, buffer.owned(others.exp_avg)) &&
          same_bits(moments.exp_avg_sq, buffer.owned(others.exp_avg_sq)) && moments.updates == others.updates;
 }
-
-/// The bytes of every file of the folder, by name.
-std::map<std::string, std::string> files_of(const std::filesystem::path& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
-    if (entry.is_regular_file()) files[entry.path().filename().string()] = test::read_file(entry.path());
-  return files;
-}
-
-/// One folder for all ranks.
-struct SharedFolder {
-  explicit SharedFolder(Mpi& world) : world_(world) {
-    auto text = zeros({4096}, at::kByte);
-    std::strncpy(static_cast<char*>(text.mutable_data_ptr()), own_.path().c_str(), 4095);
-    world.broadcast(text, 0);
-    path = static_cast<const char*>(text.const_data_ptr());
-  }
-  ~SharedFolder() { world_.barrier(); }
-  std::filesystem::path path;
-
- private:
-  Mpi& world_;
-  test::TemporaryFolder own_;
-};
 
 }  // namespace
 

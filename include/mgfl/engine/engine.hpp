@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@
 #include "mgfl/parallel/agreement.hpp"
 #include "mgfl/parallel/group_list.hpp"
 #include "mgfl/parallel/tensor_parallel_group.hpp"
+#include "mgfl/parallel/whole_values.hpp"
 #include "mgfl/policy/optimizer_policy.hpp"
 #include "mgfl/policy/parallel_policy.hpp"
 #include "mgfl/pipeline/schedules.hpp"
@@ -282,11 +284,12 @@ class Engine {
 
   /// Every weight in the model's dtype under its Hugging Face name, for an inference engine: a range that
   /// makes one tensor at a time, and the adapter's configuration where the weights are an adapter's, which
-  /// this version has none of. `base_sync_done` is for adapters. The range borrows the engine's weights.
+  /// this version has none of. `base_sync_done` is for adapters. The range borrows the engine's weights; the
+  /// ranks of a tensor-parallel group walk it together.
   auto get_per_tensor_param([[maybe_unused]] bool base_sync_done = false) {
     check_initialized("get_per_tensor_param");
-    return PerTensorParams<decltype(bridge_->export_hf_weights(buffer_->params))>{
-        bridge_->export_hf_weights(buffer_->params), std::nullopt};
+    auto range = bridge_->export_hf_weights(buffer_->params, std::nullopt, tensor_parallel_group());
+    return PerTensorParams<decltype(range)>{std::move(range), std::nullopt};
   }
 
   /// Writes a folder that transformers loads, from main weights where there are any. Names, shapes and dtypes
@@ -295,16 +298,20 @@ class Engine {
     check_initialized("save_hf_pretrained");
     constexpr bool exact = precision::model_dtype == c10::ScalarType::Double;
     const auto dtype = exact ? std::optional(precision::model_dtype) : std::nullopt;
-    const bool writes = context_.world->rank() == 0;
+    const auto save = [&](std::span<const ParamRef> params, function_ref<void(std::size_t)> gather) {
+      if (context_.world->rank() == 0)
+        bridge_->save_hf_pretrained(folder, params, gather, dtype);
+      else
+        for (std::size_t param = 0; param < params.size(); ++param) gather(param);
+    };
     if (optimizer_) {
       auto main = optimizer_->whole_main_params();
-      if (writes)
-        bridge_->save_hf_pretrained(
-            folder, main.params(), [&](std::size_t param) { optimizer_->gather(main, param); }, dtype);
-      else
-        for (std::size_t param = 0; param < main.params().size(); ++param) optimizer_->gather(main, param);
-    } else if (writes) {
-      bridge_->save_hf_pretrained(folder, buffer_->params, dtype);
+      save(main.params(), [&](std::size_t param) { optimizer_->gather(main, param); });
+    } else {
+      parallel::WholeValues weights(buffer_->params, tensor_parallel_group());
+      save(weights.params(), [&](std::size_t param) {
+        if (get_data_parallel_rank() == 0) weights.gather(param);
+      });
     }
     context_.world->barrier();
   }
@@ -337,9 +344,14 @@ class Engine {
   communicator_type& get_data_parallel_group() { return *context_.data_parallel; }
   communicator_type& get_model_parallel_group() { return *context_.model_parallel; }
 
-  /// How this rank shares the model's layers with others.
+  /// The ranks that share the model's layers.
+  parallel::TensorParallelGroup tensor_parallel_group() const {
+    return parallel::TensorParallelGroup(*context_.tensor_parallel);
+  }
+
+  /// How they share them.
   parallel::ModelParallel model_parallel() const {
-    return {parallel::TensorParallelGroup(*context_.tensor_parallel), engine_config_.sequence_parallel,
+    return {tensor_parallel_group(), engine_config_.sequence_parallel,
             engine_config_.make_vocab_size_divisible_by};
   }
 

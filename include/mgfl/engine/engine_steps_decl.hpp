@@ -84,7 +84,8 @@ struct implementation<targets::build_optimizer, vendors::original> {
     }
     engine.model_->allocate_grads(Precision::main_dtype);
     engine.optimizer_.emplace(*engine.buffer_, engine.optimizer_config_,
-                              Groups{engine.context_.model_parallel}, engine.context_.data_parallel);
+                              Groups{engine.context_.model_parallel}, engine.context_.data_parallel,
+                              engine.tensor_parallel_group());
   }
 };
 
