@@ -36,14 +36,17 @@ struct Gemm {
   }  // forward and two gradients
 };
 
-std::vector<Gemm> gemms_of(const model::TransformerConfig& config, std::int64_t tokens) {
-  const auto context = config.num_attention_heads * config.kv_channels;
-  const auto qkv = context + 2 * config.num_query_groups * config.kv_channels;
+/// Those of one of `tp` tensor-parallel ranks.
+std::vector<Gemm> gemms_of(const model::TransformerConfig& config, std::int64_t tokens, std::int64_t tp) {
+  const auto context = config.num_attention_heads / tp * config.kv_channels;
+  const auto groups = std::max<std::int64_t>(config.num_query_groups / tp, 1);
+  const auto qkv = context + 2 * groups * config.kv_channels;
+  const auto ffn = config.ffn_hidden_size / tp;
   return {{config.num_layers, tokens, config.hidden_size, qkv},
           {config.num_layers, tokens, context, config.hidden_size},
-          {config.num_layers, tokens, config.hidden_size, 2 * config.ffn_hidden_size},
-          {config.num_layers, tokens, config.ffn_hidden_size, config.hidden_size},
-          {1, tokens, config.hidden_size, config.vocab_size}};
+          {config.num_layers, tokens, config.hidden_size, 2 * ffn},
+          {config.num_layers, tokens, ffn, config.hidden_size},
+          {1, tokens, config.hidden_size, (config.vocab_size + tp - 1) / tp}};
 }
 
 /// Seconds that the step's matrix products take when each runs alone: y = x w^T, dx = dy w, dw = dy^T x, the
@@ -94,6 +97,8 @@ template <class P, class C>
 int bench(const BenchOptions& options, Rank<C>& rank) {
   EngineConfig config;
   config.micro_batch_size = options.micro_batch_size;
+  config.sequence_parallel = options.parallel.sequence_parallel;
+  config.make_vocab_size_divisible_by = options.parallel.make_vocab_size_divisible_by;
   optimizer::OptimizerConfig optimizer_config;
   optimizer_config.lr = 1e-5;
   LanguageModelEngine<C, P> engine({"", options.config_json, static_cast<std::uint64_t>(options.seed)},
@@ -101,7 +106,7 @@ int bench(const BenchOptions& options, Rank<C>& rank) {
                                    rank.context());
   initialize(engine, rank);
 
-  const auto stream = stream_of("bench") + static_cast<std::uint64_t>(rank.world.rank());
+  const auto stream = stream_of("bench") + static_cast<std::uint64_t>(rank.data_parallel().rank());
   const auto batch = synthetic_batch(options.micro_batch_size, options.seq_length, engine.config().vocab_size,
                                      static_cast<std::uint64_t>(options.seed), stream);
   double first_step = 0, loss = 0;
@@ -116,8 +121,8 @@ int bench(const BenchOptions& options, Rank<C>& rank) {
   }
   const auto peak = peak_rss_bytes();
   const double step_seconds = median(timed);
-  const auto tokens = batch.num_tokens() * rank.world.size();
-  const auto gemms = gemms_of(engine.config(), batch.num_tokens());
+  const auto tokens = batch.num_tokens() * rank.data_parallel().size();
+  const auto gemms = gemms_of(engine.config(), batch.num_tokens(), rank.context().extents.tp);
   double flops = 0;
   for (const auto& gemm : gemms) flops += gemm.flops();
   rank.world.barrier();
@@ -138,7 +143,12 @@ int bench(const BenchOptions& options, Rank<C>& rank) {
   line["kernels"] = std::string(active_vendor<targets::attention>::name);
   line["precision"] = std::string(c10::toString(P::model_dtype));
   line["threads"] = rank.threads;
-  line["layout"] = {{"tp", 1}, {"pp", 1}, {"cp", 1}, {"ep", 1}, {"dp", rank.world.size()}};
+  line["layout"] = {{"tp", rank.context().extents.tp},
+                    {"pp", 1},
+                    {"cp", 1},
+                    {"ep", 1},
+                    {"dp", rank.data_parallel().size()},
+                    {"sequence_parallel", options.parallel.sequence_parallel}};
   std::printf("%s\n", line.dump().c_str());
   return 0;
 }

@@ -22,7 +22,7 @@ model::SamplingConfig sampling_config(const GenerateOptions& options) {
 
 template <class P, class C>
 int generate(const GenerateOptions& options, Rank<C>& rank) {
-  auto config = engine_config(options.batch);
+  auto config = engine_config(options.batch, options.parallel);
   config.forward_only = true;
   LanguageModelEngine<C, P> engine(model_config(options.model, options.seed, rank.world.rank()), config, {},
                                    constant_schedule(0), rank.context());
@@ -30,7 +30,7 @@ int generate(const GenerateOptions& options, Rank<C>& rank) {
 
   const auto prompts = read_token_file(options.input, "", engine.config().vocab_size).packed.batch;
   const auto sequences = prompts.num_sequences();
-  const auto [first, last] = share_of(sequences, rank.world);
+  const auto [first, last] = share_of(sequences, rank.data_parallel());
   const auto share = sequences_of(prompts, first, last);
   const auto mine = model::generate(engine.module(), share, sampling_config(options), first);
 
@@ -38,14 +38,14 @@ int generate(const GenerateOptions& options, Rank<C>& rank) {
   // means nothing.
   auto longest = zeros({1}, at::kLong).fill_(1);
   for (const auto& tokens : mine) longest.clamp_min_(static_cast<std::int64_t>(tokens.size()));
-  rank.world.all_reduce(longest, ReduceOp::max);
+  rank.data_parallel().all_reduce(longest, ReduceOp::max);
   auto table = zeros({sequences, longest.template item<std::int64_t>()}, at::kLong);
   auto* cells = table.template data_ptr<std::int64_t>();
   for (std::size_t s = 0; s < mine.size(); ++s)
     for (std::size_t t = 0; t < mine[s].size(); ++t)
       cells[(first + static_cast<std::int64_t>(s)) * table.size(1) + static_cast<std::int64_t>(t)] =
           mine[s][t] + 1;
-  rank.world.all_reduce(table, ReduceOp::sum);
+  rank.data_parallel().all_reduce(table, ReduceOp::sum);
   if (rank.is_first()) {
     const auto flat = table.reshape({-1});
     auto lengths = table.gt(0).sum(1).cumsum(0);

@@ -33,8 +33,11 @@ int run(const BenchOptions& options, Rank<C>& rank) {
 
 /// The first thing that ranks do together: they make sure that they are one build.
 template <class C>
-int run_together(const auto& options, Rank<C> rank) {
-  parallel::check_same_overrides(rank.world);
+int run_together(const auto& options, C world, int threads, std::chrono::steady_clock::time_point start) {
+  parallel::check_same_overrides(world);
+  const auto sizes = model_parallel_sizes(options.parallel);
+  if constexpr (std::is_same_v<C, parallel::Self>) parallel::check_fits_alone(sizes);
+  Rank<C> rank{{std::move(world), sizes}, threads, start};
   return run(options, rank);
 }
 
@@ -44,11 +47,9 @@ int on_this_rank(const Command& options, std::chrono::steady_clock::time_point s
   const int threads = parallel::set_threads(static_cast<int>(options.runtime.threads.value_or(0)), session);
   if (session) {
     session->set_timeout(options.runtime.timeout_seconds);
-    parallel::Mpi world(*session);
-    auto alone = world.split(world.rank(), 0, "alone");
-    return run_together<parallel::Mpi>(options, {std::move(world), std::move(alone), threads, start});
+    return run_together(options, parallel::Mpi(*session), threads, start);
   }
-  return run_together<parallel::Self>(options, {{}, {}, threads, start});
+  return run_together(options, parallel::Self(), threads, start);
 }
 
 int run_command(const Options& options, std::chrono::steady_clock::time_point start,

@@ -27,20 +27,17 @@ struct Missing {
 /// Flags that are read, shown and accepted at their default, and refused otherwise. Delete a line once it
 /// works.
 constexpr Missing not_in_this_version[] = {
-    {"tensor-model-parallel-size", "this version runs data parallelism only, so keep it at 1"},
-    {"pipeline-model-parallel-size", "this version runs data parallelism only, so keep it at 1"},
+    {"pipeline-model-parallel-size", "this version has no pipeline stages, so keep it at 1"},
     {"num-virtual-stages-per-pipeline-rank", "this version has no pipeline stages, so keep it at 1"},
-    {"context-parallel-size", "this version runs data parallelism only, so keep it at 1"},
+    {"context-parallel-size", "this version has no context parallelism, so keep it at 1"},
     {"expert-model-parallel-size", "this version runs dense models only, so keep it at 1"},
     {"expert-tensor-parallel-size", "this version runs dense models only, so keep it at 1"},
-    {"sequence-parallel", "this version has no tensor parallelism that it could be part of"},
     {"pipeline-schedule", "this version has no pipeline stages, so leave it at 1f1b"},
     {"pipeline-model-parallel-layout", "this version has no pipeline stages"},
     {"decoder-first-pipeline-num-layers", "this version has no pipeline stages"},
     {"decoder-last-pipeline-num-layers", "this version has no pipeline stages"},
     {"microbatch-group-size-per-virtual-pipeline-stage", "this version has no pipeline stages"},
     {"cp-comm-type", "this version has no context parallelism, so leave it at p2p"},
-    {"make-vocab-size-divisible-by", "this version keeps the model's own vocabulary size, so keep it at 1"},
     {"record-routes", "this version runs dense models only, which have no routes"},
     {"replay-routes", "this version runs dense models only, which have no routes"},
     {"optimizer", "this version has adam only"},
@@ -74,8 +71,8 @@ void add_model(Table& t, ModelSource& m) {
 
 void add_parallel(Table& t, ParallelOptions& p) {
   t.group("Layout (data parallel = ranks / (tensor x pipeline x context))");
-  t.integer("tensor-model-parallel-size", p.tensor_model_parallel_size, "N", "ranks that share each layer",
-            1);
+  t.integer("tensor-model-parallel-size", p.tensor_model_parallel_size, "N", "ranks that share each layer", 1,
+            1 << 20);
   t.integer("pipeline-model-parallel-size", p.pipeline_model_parallel_size, "N", "pipeline stages", 1);
   t.integer("num-virtual-stages-per-pipeline-rank", p.num_virtual_stages_per_pipeline_rank, "N",
             "model chunks on each pipeline stage", 1);

@@ -18,17 +18,23 @@ namespace mgfl::program {
 using parallel::share_of;
 using scheduler::constant_schedule;
 
-/// Groups of this rank. `world` and `alone` outlive every engine.
+/// This rank of the job: its groups, which outlive every engine.
 template <parallel::Communicator C>
 struct Rank {
-  C world;
-  C alone;  // this rank only
+  parallel::ParallelState<C> state;
   int threads = 1;
   std::chrono::steady_clock::time_point program_start;
+  C& world = state.world();
 
-  parallel::Context<C> context() { return parallel::data_parallel_context(world, alone); }
+  parallel::Context<C> context() { return state.context(); }
+  /// The ranks among which sequences are dealt.
+  C& data_parallel() { return *context().data_parallel; }
   bool is_first() const { return world.rank() == 0; }
 };
+
+inline parallel::ModelParallelSizes model_parallel_sizes(const ParallelOptions& options) {
+  return {.tensor_model_parallel_size = static_cast<int>(options.tensor_model_parallel_size)};
+}
 
 /// Whether the engine has a value head, else a language model's.
 template <class E>
@@ -93,8 +99,10 @@ inline ModelConfig model_config(const ModelSource& source, std::int64_t seed, in
   return {found.folder().string(), "", static_cast<std::uint64_t>(seed)};
 }
 
-inline EngineConfig engine_config(const BatchOptions& batch) {
+inline EngineConfig engine_config(const BatchOptions& batch, const ParallelOptions& parallel) {
   EngineConfig config;
+  config.sequence_parallel = parallel.sequence_parallel;
+  config.make_vocab_size_divisible_by = parallel.make_vocab_size_divisible_by;
   config.micro_batch_size = batch.micro_batch_size;
   config.max_tokens_per_micro_batch = batch.max_tokens_per_micro_batch.value_or(0);
   return config;

@@ -106,7 +106,7 @@ auto run_with_gradients(E& engine, const ScoreOptions& options, const Batch& sha
 template <class E, class C>
 int score(const ScoreOptions& options, Rank<C>& rank) {
   constexpr auto dtype = E::precision::main_dtype;
-  auto config = engine_config(options.batch);
+  auto config = engine_config(options.batch, options.parallel);
   config.forward_only = !options.grads;
   config.calculate_entropy = !has_value_head<E>;
   E engine(model_config(options.model, options.seed, rank.world.rank()), config, unscaling_only<E>(),
@@ -116,19 +116,19 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
   const auto file = read_input<E>(options, engine.config().vocab_size);
   const auto& batch = file.packed.batch;
   check_cap(options, batch);
-  const auto [first, last] = share_of(batch.num_sequences(), rank.world);
+  const auto [first, last] = share_of(batch.num_sequences(), rank.data_parallel());
   const auto share = sequences_of(batch, first, last);
   const std::int64_t offset = batch.cu_seqlens.template const_data_ptr<std::int32_t>()[first];
   double grad_norm = 0;
   const auto result = run_with_gradients(engine, options, share, grad_norm);
 
-  // Every rank fills its own tokens in; the sum over ranks is the whole.
+  // Every data-parallel rank fills its own tokens in; the sum over ranks is the whole.
   const auto whole = [&](const Tensor& values) {
     auto shape = values.sizes().vec();
     shape[0] = batch.num_tokens();
     auto all = zeros(shape, values.scalar_type());
     all.narrow(0, offset, values.size(0)).copy_(values);
-    rank.world.all_reduce(all, ReduceOp::sum);
+    rank.data_parallel().all_reduce(all, ReduceOp::sum);
     return file.in_file_shape(all);
   };
   Results results(dtype);
@@ -150,10 +150,14 @@ int score(const ScoreOptions& options, Rank<C>& rank) {
   }
   if (options.grads) {
     results.number("grad_norm", grad_norm);
-    for (const auto& param : engine.param_buffer().params)
-      for (const auto& [name, shape, view] :
-           bridge::hf_tensors(engine.config(), *param.desc, *param.main_grad))
-        results.real("grad." + name, view.reshape(shape));
+    auto grads = engine.optimizer().whole_params(engine.optimizer().main_grads());
+    for (std::size_t i = 0; i < grads.params().size(); ++i) {
+      engine.optimizer().gather(grads, i);
+      if (!rank.is_first()) continue;
+      const auto& param = grads.params()[i];
+      for (const auto& [name, shape, view] : bridge::hf_tensors(engine.config(), *param.desc, *param.value))
+        results.real("grad." + name, view.reshape(shape).clone());  // the next one may use the same memory
+    }
   }
   if (rank.is_first()) results.write(options.output);
   rank.world.barrier();

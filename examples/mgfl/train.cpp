@@ -85,10 +85,10 @@ class Run {
       : options_(options),
         rank_(rank),
         global_batch_size_(
-            options.global_batch_size.value_or(options.batch.micro_batch_size * rank.world.size())),
+            options.global_batch_size.value_or(options.batch.micro_batch_size * rank.data_parallel().size())),
         checkpoint_(options.model.load.empty() ? std::nullopt
                                                : std::optional(checkpoint::load(options.model.load))),
-        engine_(source(), engine_config(options.batch), optimizer_config(options),
+        engine_(source(), engine_config(options.batch, options.parallel), optimizer_config(options),
                 scheduler_config(options, global_batch_size_), rank.context()) {}
 
   int operator()() {
@@ -173,8 +173,8 @@ class Run {
     // Under a cap of tokens the whole batch is read, and dealt by what its sequences cost.
     if (!options_.batch.max_tokens_per_micro_batch) {
       config.micro_batch_size = options_.batch.micro_batch_size;
-      config.data_parallel_rank = rank_.world.rank();
-      config.data_parallel_size = rank_.world.size();
+      config.data_parallel_rank = rank_.data_parallel().rank();
+      config.data_parallel_size = rank_.data_parallel().size();
     }
     config.seed = static_cast<std::uint64_t>(options_.seed);
     config.shuffle = !evaluation && !options_.no_shuffle && !dataset.is_ordered();
@@ -188,12 +188,12 @@ class Run {
     const auto samples = batches.rank_samples(consumed_samples);
     const auto batch = read_batch(dataset, samples, engine_.config().vocab_size,
                                   {options_.seq_length, options_.batch.max_tokens_per_micro_batch});
-    if (!options_.batch.max_tokens_per_micro_batch || rank_.world.size() == 1) return batch;
+    if (!options_.batch.max_tokens_per_micro_batch || rank_.data_parallel().size() == 1) return batch;
     TokenBudget budget;
     budget.max_tokens = *options_.batch.max_tokens_per_micro_batch;
-    budget.data_parallel_size = rank_.world.size();
+    budget.data_parallel_size = rank_.data_parallel().size();
     budget.linear_cost = static_cast<double>(6 * engine_.config().hidden_size);
-    return sequences_of_rank(batch, budget, rank_.world.rank());
+    return sequences_of_rank(batch, budget, rank_.data_parallel().rank());
   }
 
   StepMetrics step() {

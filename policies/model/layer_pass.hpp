@@ -170,12 +170,14 @@ struct LayerPass {
     auto& sum = region.partial(scratch.partial, scratch.d_normed);
     auto rows = sum.narrow(0, 0, dy.size(0));
     kernels::linear_input_grad(dy, weight.value, rows);
-    region.leave(Act<placement::Partial>{sum}, scratch.d_normed);
-    Tensor none;
-    kernels::rms_norm(x, Tensor(), norm_weight, config.layernorm_epsilon, none, scratch.normed, scratch.rstd);
-    const auto input = region.enter(Act<Stream>{scratch.normed}, scratch.gathered).tensor;
-    kernels::linear_weight_grad(dy, input, weight.main_grad);
-    if (bias) kernels::bias_grad(dy, bias->main_grad);
+    region.leave_during(Act<placement::Partial>{sum}, scratch.d_normed, [&] {
+      Tensor none;
+      kernels::rms_norm(x, Tensor(), norm_weight, config.layernorm_epsilon, none, scratch.normed,
+                        scratch.rstd);
+      const auto input = region.enter(Act<Stream>{scratch.normed}, scratch.gathered).tensor;
+      kernels::linear_weight_grad(dy, input, weight.main_grad);
+      if (bias) kernels::bias_grad(dy, bias->main_grad);
+    });
   }
 };
 

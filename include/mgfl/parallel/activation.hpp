@@ -29,6 +29,7 @@ namespace parallel {
 // the whole input of a column-parallel layer of it, `leave` makes it of a row-parallel layer's summands.
 // Backward, `enter` does for gradients what `leave`'s derivative asks, and the other way round. `partial`
 // chooses where a summand is written: `wide` [rows(tokens) * size, width], or the stream's own tensor.
+// `leave_during` lets work that does not touch the summand run meanwhile.
 
 /// A tensor-parallel group of one, known when compiling: no collective, and no code for one.
 struct NoTensorParallel {
@@ -39,6 +40,10 @@ struct NoTensorParallel {
   static Tensor& partial(Tensor&, Tensor& own) { return own; }
   static Act<stream> enter(Act<stream> x, Tensor&) { return x; }
   static Act<stream> leave(Act<placement::Partial> y, Tensor&) { return {std::move(y.tensor)}; }
+  template <class Work>
+  static void leave_during(Act<placement::Partial>, Tensor&, Work&& work) {
+    work();
+  }
 };
 
 /// The stream is whole on every tp rank.
@@ -54,6 +59,10 @@ struct TensorParallelRegion {
   Act<stream> leave(Act<placement::Partial> y, Tensor&) const {
     group.all_reduce(y.tensor);
     return {std::move(y.tensor)};
+  }
+  template <class Work>
+  void leave_during(Act<placement::Partial> y, Tensor&, Work&& work) const {
+    group.all_reduce_during(y.tensor, work);
   }
 };
 
@@ -76,6 +85,11 @@ struct SequenceParallelRegion {
   Act<stream> leave(Act<placement::Partial> y, Tensor& own) const {
     group.reduce_scatter(y.tensor, own);
     return {own};
+  }
+  template <class Work>
+  void leave_during(Act<placement::Partial> y, Tensor& own, Work&& work) const {
+    group.reduce_scatter(y.tensor, own);
+    work();
   }
 };
 

@@ -4,13 +4,14 @@
 #include <type_traits>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/function_ref.hpp"
 #include "mgfl/parallel/communicator.hpp"
 #include "mgfl/parallel/param.hpp"
 
 namespace mgfl::parallel {
 
-/// Borrows a group, of which it knows four collectives; one indirect call each. Made of nothing it is a group
-/// of one, whose collectives must not be called.
+/// Borrows a group, of which it knows a few collectives; one indirect call each. Made of nothing it is a
+/// group of one, whose collectives must not be called.
 class TensorParallelGroup {
  public:
   TensorParallelGroup() = default;
@@ -33,6 +34,10 @@ class TensorParallelGroup {
   void all_reduce(Tensor& tensor, ReduceOp op = ReduceOp::sum) const {
     calls_->all_reduce(group_, tensor, op);
   }
+  /// The sum over ranks, while `work` runs where the communicator can, else before it.
+  void all_reduce_during(Tensor& tensor, function_ref<void()> work) const {
+    calls_->all_reduce_during(group_, tensor, work);
+  }
   /// whole [size, ...shape of part].
   void all_gather(const Tensor& part, Tensor& whole) const { calls_->all_gather(group_, part, whole); }
   /// part [rows of whole / size, ...]: the sum over ranks.
@@ -43,12 +48,24 @@ class TensorParallelGroup {
  private:
   struct Calls {
     void (*all_reduce)(void*, Tensor&, ReduceOp);
+    void (*all_reduce_during)(void*, Tensor&, function_ref<void()>);
     void (*all_gather)(void*, const Tensor&, Tensor&);
     void (*reduce_scatter)(void*, const Tensor&, Tensor&);
   };
   template <class C>
   static constexpr Calls calls_of{
       [](void* group, Tensor& tensor, ReduceOp op) { static_cast<C*>(group)->all_reduce(tensor, op); },
+      [](void* group, Tensor& tensor, function_ref<void()> work) {
+        auto& c = *static_cast<C*>(group);
+        if constexpr (HasAsyncAllReduce<C>) {
+          auto pending = c.start_all_reduce(tensor, ReduceOp::sum);
+          work();
+          pending.wait();
+        } else {
+          c.all_reduce(tensor, ReduceOp::sum);
+          work();
+        }
+      },
       [](void* group, const Tensor& part, Tensor& whole) { static_cast<C*>(group)->all_gather(part, whole); },
       [](void* group, const Tensor& whole, Tensor& part) {
         static_cast<C*>(group)->reduce_scatter(whole, part, ReduceOp::sum);
