@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "mgfl/parallel/communicator.hpp"
+#include "policies/distributed/param_and_grad_buffer.hpp"
 #include "policies/optimizer/param_buffer.hpp"
 
 namespace mgfl::optimizer {
@@ -16,7 +17,8 @@ struct Replicated {
 
   template <parallel::Communicator C>
   static void reduce_grads(ParamBuffer& buffer, C& group) {
-    group.all_reduce(buffer.main_grads, ReduceOp::sum);
+    const ReduceOp op = distributed::gradient_reduce_preprocessing(buffer.main_grads, {}, group.size());
+    group.all_reduce(buffer.main_grads, op);
   }
   template <parallel::Communicator C>
   static void gather_values(ParamBuffer&, C&) {}
@@ -35,7 +37,8 @@ struct Sharded {
   template <parallel::WholeCommunicator C>
   static void reduce_grads(ParamBuffer& buffer, C& group) {
     auto own = buffer.owned(buffer.main_grads);
-    group.reduce_scatter_v(buffer.main_grads, own, buffer.counts, ReduceOp::sum);
+    const ReduceOp op = distributed::gradient_reduce_preprocessing(buffer.main_grads, {}, group.size());
+    group.reduce_scatter_v(buffer.main_grads, own, buffer.counts, op);
   }
 
   /// Every rank gets the weights of all shards.

@@ -45,6 +45,8 @@ std::string_view name_of(Operation operation) {
       return "split";
     case Operation::start_of_group:
       return "start of a group";
+    case Operation::end_of_group:
+      return "end of a group";
     case Operation::end_of_job:
       return "end of the job";
   }
@@ -86,6 +88,8 @@ std::string_view describe(Problem problem) {
       return "its tensor is undefined: pass an allocated one";
     case Problem::device:
       return "its tensor is not on the CPU: move it there first";
+    case Problem::other_device:
+      return "its tensor is not on this rank's GPU, that of its communicator: move it there first";
     case Problem::dtype:
       return "its dtype is not carried: use fp32, fp64, bf16, fp16, int64, int32, uint8 or bool";
     case Problem::not_contiguous:
@@ -116,9 +120,10 @@ std::string_view describe(Problem problem) {
   return "an unknown problem";
 }
 
-Problem examine(const Tensor& tensor) {
+Problem examine(const Tensor& tensor, c10::Device device) {
   if (!tensor.defined()) return Problem::undefined;
-  if (!tensor.device().is_cpu()) return Problem::device;
+  if (device.is_cpu() && !tensor.device().is_cpu()) return Problem::device;
+  if (!device.is_cpu() && tensor.device() != device) return Problem::other_device;
   switch (tensor.scalar_type()) {
     case at::kFloat:
     case at::kDouble:
@@ -135,8 +140,8 @@ Problem examine(const Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.is_contiguous() ? Problem::none : Problem::not_contiguous;
 }
 
-Problem examine_reduction(const Tensor& tensor, ReduceOp op) {
-  const Problem problem = examine(tensor);
+Problem examine_reduction(const Tensor& tensor, ReduceOp op, c10::Device device) {
+  const Problem problem = examine(tensor, device);
   if (problem != Problem::none || op != ReduceOp::avg) return problem;
   return at::isFloatingType(tensor.scalar_type()) ? Problem::none : Problem::average;
 }
@@ -144,9 +149,9 @@ Problem examine_reduction(const Tensor& tensor, ReduceOp op) {
 namespace {
 
 // The first problem of two tensors, or `misfit` unless their dtypes are equal.
-Problem examine_pair(const Tensor& one, const Tensor& other, Problem misfit) {
+Problem examine_pair(const Tensor& one, const Tensor& other, Problem misfit, c10::Device device) {
   for (const Tensor* tensor : {&one, &other})
-    if (const Problem problem = examine(*tensor); problem != Problem::none) return problem;
+    if (const Problem problem = examine(*tensor, device); problem != Problem::none) return problem;
   return one.scalar_type() == other.scalar_type() ? Problem::none : misfit;
 }
 
@@ -179,8 +184,8 @@ std::int64_t sum_of(std::span<const std::int64_t> counts) {
 
 // A whole and one rank's rows of it.
 Problem examine_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> counts, int rank,
-                     int size) {
-  if (const Problem problem = examine_pair(part, whole, Problem::rows); problem != Problem::none)
+                     int size, c10::Device device) {
+  if (const Problem problem = examine_pair(part, whole, Problem::rows, device); problem != Problem::none)
     return problem;
   if (const Problem problem = examine_counts(counts, size); problem != Problem::none) return problem;
   const bool fits = has_rows(part, counts[static_cast<std::size_t>(rank)]) &&
@@ -195,34 +200,36 @@ std::int64_t row_elements(const Tensor& tensor) {
   return std::accumulate(sizes.begin() + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-Problem examine_all_gather(const Tensor& part, const Tensor& gathered, int size) {
-  const Problem problem = examine_pair(part, gathered, Problem::other_size);
+Problem examine_all_gather(const Tensor& part, const Tensor& gathered, int size, c10::Device device) {
+  const Problem problem = examine_pair(part, gathered, Problem::other_size, device);
   if (problem != Problem::none) return problem;
   return gathered.numel() == part.numel() * size ? Problem::none : Problem::other_size;
 }
 
-Problem examine_all_to_all(const Tensor& sent, const Tensor& received, int size) {
-  const Problem problem = examine_pair(sent, received, Problem::parts);
+Problem examine_all_to_all(const Tensor& sent, const Tensor& received, int size, c10::Device device) {
+  const Problem problem = examine_pair(sent, received, Problem::parts, device);
   if (problem != Problem::none) return problem;
   if (sent.numel() != received.numel() || sent.numel() % size != 0) return Problem::parts;
   return overlap(sent, received) ? Problem::overlap : Problem::none;
 }
 
-Problem examine_reduce_scatter(const Tensor& whole, const Tensor& part, ReduceOp op, int rank, int size) {
-  if (const Problem problem = examine_reduction(whole, op); problem != Problem::none) return problem;
-  const Problem problem = examine_all_gather(part, whole, size);
+Problem examine_reduce_scatter(const Tensor& whole, const Tensor& part, ReduceOp op, int rank, int size,
+                               c10::Device device) {
+  if (const Problem problem = examine_reduction(whole, op, device); problem != Problem::none) return problem;
+  const Problem problem = examine_all_gather(part, whole, size, device);
   if (problem != Problem::none) return problem;
   return disturbs(part, whole, part.numel() * rank) ? Problem::overlap : Problem::none;
 }
 
 Problem examine_all_gather_v(const Tensor& part, const Tensor& gathered, std::span<const std::int64_t> counts,
-                             int rank, int size) {
-  return examine_rows(part, gathered, counts, rank, size);
+                             int rank, int size, c10::Device device) {
+  return examine_rows(part, gathered, counts, rank, size, device);
 }
 
 Problem examine_all_to_all_v(const Tensor& sent, std::span<const std::int64_t> send_counts,
-                             const Tensor& received, std::span<const std::int64_t> receive_counts, int size) {
-  if (const Problem problem = examine_pair(sent, received, Problem::rows); problem != Problem::none)
+                             const Tensor& received, std::span<const std::int64_t> receive_counts, int size,
+                             c10::Device device) {
+  if (const Problem problem = examine_pair(sent, received, Problem::rows, device); problem != Problem::none)
     return problem;
   for (const auto counts : {send_counts, receive_counts})
     if (const Problem problem = examine_counts(counts, size); problem != Problem::none) return problem;
@@ -233,9 +240,10 @@ Problem examine_all_to_all_v(const Tensor& sent, std::span<const std::int64_t> s
 }
 
 Problem examine_reduce_scatter_v(const Tensor& whole, const Tensor& part,
-                                 std::span<const std::int64_t> counts, ReduceOp op, int rank, int size) {
-  if (const Problem problem = examine_reduction(whole, op); problem != Problem::none) return problem;
-  const Problem problem = examine_rows(part, whole, counts, rank, size);
+                                 std::span<const std::int64_t> counts, ReduceOp op, int rank, int size,
+                                 c10::Device device) {
+  if (const Problem problem = examine_reduction(whole, op, device); problem != Problem::none) return problem;
+  const Problem problem = examine_rows(part, whole, counts, rank, size, device);
   if (problem != Problem::none) return problem;
   const std::int64_t before = sum_of(counts.first(static_cast<std::size_t>(rank)));
   return disturbs(part, whole, before * row_elements(whole)) ? Problem::overlap : Problem::none;
@@ -257,6 +265,45 @@ std::string refusal(Operation operation, std::string_view group, int rank, Probl
 
 void refuse(Operation operation, std::string_view group, int rank, Problem problem) {
   throw RunError(refusal(operation, group, rank, problem));
+}
+
+namespace {
+
+bool reduces(Operation operation) {
+  return operation == Operation::all_reduce || operation == Operation::reduce_scatter ||
+         operation == Operation::reduce_scatter_v || operation == Operation::all_reduce_value;
+}
+
+}  // namespace
+
+std::string describe_call(Operation operation, std::int32_t dtype, std::int64_t elements,
+                          std::int64_t argument) {
+  std::string text(name_of(operation));
+  if (dtype >= 0) {
+    text += operation == Operation::all_to_all_v ? " of rows of " : " of ";
+    text += describe_elements(elements, static_cast<c10::ScalarType>(dtype));
+  }
+  if (operation == Operation::broadcast) text += concat(" from ", argument);
+  if (reduces(operation)) {
+    const auto op = static_cast<ReduceOp>(argument);
+    text += op == ReduceOp::sum ? " by sum" : op == ReduceOp::max ? " by max" : " by avg";
+  }
+  return text;
+}
+
+std::string disagreement(std::string_view group, std::int64_t number, int first, std::string_view first_calls,
+                         int other, std::string_view other_calls) {
+  return concat("the ranks of group '", group, "' disagree in operation ", number, ": rank ", first,
+                " calls ", first_calls, ", rank ", other, " calls ", other_calls,
+                "; every rank must make the same call.");
+}
+
+std::string disagreement_in_counts(std::string_view group, std::int64_t number, int first,
+                                   std::span<const std::int64_t> first_counts, int other,
+                                   std::span<const std::int64_t> other_counts) {
+  return concat("the ranks of group '", group, "' disagree in operation ", number, ": rank ", first,
+                " gives the counts ", join(first_counts), ", rank ", other, " the counts ",
+                join(other_counts), "; every rank must give the same.");
 }
 
 std::string misfit(std::string_view group, int sender, std::string_view sent, int receiver,

@@ -2,6 +2,7 @@
 /// reduction.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -32,6 +33,7 @@ enum class Operation : std::int32_t {
   all_reduce_value,
   split,
   start_of_group,
+  end_of_group,
   end_of_job,
 };
 
@@ -40,6 +42,7 @@ enum class Problem : std::int32_t {
   none,
   undefined,
   device,
+  other_device,
   dtype,
   not_contiguous,
   other_size,
@@ -65,22 +68,28 @@ std::string describe_elements(std::int64_t elements, c10::ScalarType dtype);
 /// One clause for a message, without the rank, e.g. "its tensor is not contiguous: call contiguous() first".
 std::string_view describe(Problem problem);
 
-/// Whether `tensor` can take part: defined, on the CPU, contiguous, of a dtype that communicators carry.
-Problem examine(const Tensor& tensor);
+inline const c10::Device host(c10::DeviceType::CPU);
+
+/// Whether `tensor` can take part: defined, on the group's device, contiguous, of a dtype that communicators
+/// carry.
+Problem examine(const Tensor& tensor, c10::Device device = host);
 
 /// What is wrong with a call of this kind: each of these ends in the first problem that it finds.
-Problem examine_reduction(const Tensor& tensor, ReduceOp op);
-Problem examine_all_gather(const Tensor& part, const Tensor& gathered, int size);
-Problem examine_all_to_all(const Tensor& sent, const Tensor& received, int size);
-Problem examine_reduce_scatter(const Tensor& whole, const Tensor& part, ReduceOp op, int rank, int size);
+Problem examine_reduction(const Tensor& tensor, ReduceOp op, c10::Device device = host);
+Problem examine_all_gather(const Tensor& part, const Tensor& gathered, int size, c10::Device device = host);
+Problem examine_all_to_all(const Tensor& sent, const Tensor& received, int size, c10::Device device = host);
+Problem examine_reduce_scatter(const Tensor& whole, const Tensor& part, ReduceOp op, int rank, int size,
+                               c10::Device device = host);
 
 /// The same with counts of rows along dimension 0, one for each of `size` ranks.
 Problem examine_all_gather_v(const Tensor& part, const Tensor& gathered, std::span<const std::int64_t> counts,
-                             int rank, int size);
+                             int rank, int size, c10::Device device = host);
 Problem examine_all_to_all_v(const Tensor& sent, std::span<const std::int64_t> send_counts,
-                             const Tensor& received, std::span<const std::int64_t> receive_counts, int size);
+                             const Tensor& received, std::span<const std::int64_t> receive_counts, int size,
+                             c10::Device device = host);
 Problem examine_reduce_scatter_v(const Tensor& whole, const Tensor& part,
-                                 std::span<const std::int64_t> counts, ReduceOp op, int rank, int size);
+                                 std::span<const std::int64_t> counts, ReduceOp op, int rank, int size,
+                                 c10::Device device = host);
 
 /// Whether the peers of `transfers` are ranks, and as many go to this rank itself as come from it.
 Problem examine_peers(std::span<const Transfer> transfers, int rank, int size);
@@ -93,6 +102,19 @@ std::string refusal(Operation operation, std::string_view group, int rank, Probl
 
 /// Throws it as a RunError.
 [[noreturn]] void refuse(Operation operation, std::string_view group, int rank, Problem problem);
+
+/// A collective call in words, e.g. "all_reduce of 3 fp32 elements by sum"; `dtype` is -1 for calls without a
+/// tensor, `argument` the reduction or the root.
+std::string describe_call(Operation operation, std::int32_t dtype, std::int64_t elements,
+                          std::int64_t argument);
+
+/// The sentences for collective calls that differ between ranks `first` and `other` of the job, the same on
+/// every rank.
+std::string disagreement(std::string_view group, std::int64_t number, int first, std::string_view first_calls,
+                         int other, std::string_view other_calls);
+std::string disagreement_in_counts(std::string_view group, std::int64_t number, int first,
+                                   std::span<const std::int64_t> first_counts, int other,
+                                   std::span<const std::int64_t> other_counts);
 
 /// The sentence for a send and a receive that do not fit, the same on both ranks; the sizes in words.
 std::string misfit(std::string_view group, int sender, std::string_view sent, int receiver,

@@ -38,24 +38,9 @@ struct Call {
 };
 static_assert(sizeof(Call) == 256 && std::is_trivially_copyable_v<Call>);
 
-bool reduces(Operation operation) {
-  return operation == Operation::all_reduce || operation == Operation::reduce_scatter ||
-         operation == Operation::reduce_scatter_v || operation == Operation::all_reduce_value;
-}
-
 std::string describe(const Call& call) {
-  const auto operation = static_cast<Operation>(call.operation);
-  std::string text(detail::name_of(operation));
-  if (call.dtype >= 0) {
-    text += operation == Operation::all_to_all_v ? " of rows of " : " of ";
-    text += detail::describe_elements(call.elements, static_cast<c10::ScalarType>(call.dtype));
-  }
-  if (operation == Operation::broadcast) text += concat(" from ", call.argument);
-  if (reduces(operation)) {
-    const auto op = static_cast<ReduceOp>(call.argument);
-    text += op == ReduceOp::sum ? " by sum" : op == ReduceOp::max ? " by max" : " by avg";
-  }
-  return text;
+  return detail::describe_call(static_cast<Operation>(call.operation), call.dtype, call.elements,
+                               call.argument);
 }
 
 std::string describe_size(const Call& call) {
@@ -239,9 +224,8 @@ struct Mpi::State {
       if (call.operation == first.operation && call.dtype == first.dtype && call.elements == first.elements &&
           call.argument == first.argument)
         continue;
-      throw RunError(concat("the ranks of group '", name, "' disagree in operation ", slot().number.load(),
-                            ": rank ", world_rank(0), " calls ", describe(first), ", rank ", world_rank(r),
-                            " calls ", describe(call), "; every rank must make the same call."));
+      throw RunError(detail::disagreement(name, slot().number.load(), world_rank(0), describe(first),
+                                          world_rank(r), describe(call)));
     }
   }
 
@@ -273,10 +257,8 @@ struct Mpi::State {
       const std::span<const std::int64_t> theirs(all.data() + size * r, static_cast<std::size_t>(size)),
           first(all.data(), static_cast<std::size_t>(size));
       if (!std::equal(theirs.begin(), theirs.end(), first.begin()))
-        throw RunError(concat("the ranks of group '", name, "' disagree in operation ", slot().number.load(),
-                              ": rank ", world_rank(0), " gives the counts ", join(first), ", rank ",
-                              world_rank(r), " the counts ", join(theirs),
-                              "; every rank must give the same."));
+        throw RunError(detail::disagreement_in_counts(name, slot().number.load(), world_rank(0), first,
+                                                      world_rank(r), theirs));
     }
   }
 

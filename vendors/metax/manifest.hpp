@@ -1,7 +1,8 @@
-/// Vendor metax (MetaX): it replaces nothing yet, see README.md; all comes from vendor default.
+/// Vendor metax (MetaX): what it replaces; the rest comes from vendor default.
 #pragma once
 
 #include "mgfl/override/target.hpp"
+#include "mgfl/override/targets/distributed.hpp"
 
 namespace mgfl {
 
@@ -15,7 +16,7 @@ struct metax {
 
 template <>
 struct manifest<vendors::metax> {
-  using overrides = list<>;
+  using overrides = list<targets::get_communication_stream>;
 };
 
 }  // namespace mgfl

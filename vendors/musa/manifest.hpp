@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mgfl/override/target.hpp"
+#include "mgfl/override/targets/distributed.hpp"
 #include "mgfl/override/targets/optimizer.hpp"
 
 namespace mgfl {
@@ -16,7 +17,7 @@ struct musa {
 
 template <>
 struct manifest<vendors::musa> {
-  using overrides = list<targets::get_grad_norm_fp32>;
+  using overrides = list<targets::get_grad_norm_fp32, targets::gradient_reduce_preprocessing>;
 };
 
 }  // namespace mgfl

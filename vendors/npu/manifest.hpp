@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mgfl/override/target.hpp"
+#include "mgfl/override/targets/distributed.hpp"
 #include "mgfl/override/targets/kernels.hpp"
 #include "mgfl/override/targets/training.hpp"
 
@@ -17,7 +18,7 @@ struct npu {
 
 template <>
 struct manifest<vendors::npu> {
-  using overrides = list<targets::adamw_step, targets::get_device>;
+  using overrides = list<targets::adamw_step, targets::get_device, targets::gradient_reduce_preprocessing>;
 };
 
 }  // namespace mgfl

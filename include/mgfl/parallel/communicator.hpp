@@ -124,6 +124,15 @@ concept HasSplit = requires(C& c) {
   { c.split(int{}, int{}, std::string_view{}) } -> std::same_as<C>;
 };
 
+/// An all_reduce beside what its caller does meanwhile: `auto pending = c.start_all_reduce(tensor, op);`
+/// then, before anyone reads or writes the tensor, `pending.wait();`. The tensor must live until then;
+/// pendings of one group end in the order of their start, which is the same on every rank. A pending that
+/// goes out of scope waits. Optional: groups without it lack nothing else.
+template <class C>
+concept HasAsyncAllReduce = requires(C& c, Tensor& tensor) {
+  c.start_all_reduce(tensor, ReduceOp::sum).wait();
+};
+
 /// A group of ranks. Every call is blocking, with a deadline, and takes contiguous tensors, which views along
 /// dimension 0 are; also empty ones. All but send, recv and exchange are collective. Failure ends the whole
 /// job with a message that names the rank and the operation.
