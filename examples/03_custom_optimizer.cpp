@@ -20,11 +20,11 @@ class Lion {
       : momentum_(zeros({buffer.main_params.numel()}, buffer.main_params.scalar_type())),
         beta1_(config.adam_beta1),
         beta2_(config.adam_beta2),
-        segments_(optimizer::decay_segments(buffer)) {}
+        segments_(optimizer::segments_of(buffer, config)) {}
 
-  /// Group 0 for matrices and embeddings, which decay; group 1 for norms and biases.
+  /// Group 0 for matrices and embeddings, which decay; group 1 for norms and biases; more for decoupled_lr.
   static std::vector<optimizer::ParamGroup> param_groups(const optimizer::OptimizerConfig& config) {
-    return optimizer::decay_groups(config);
+    return optimizer::param_groups_of(config);
   }
 
   /// All parameters lie in flat buffers, of which this rank updates a shard: all of it with Local. The

@@ -40,7 +40,6 @@ constexpr Missing not_in_this_version[] = {
     {"cp-comm-type", "this version has no context parallelism, so leave it at p2p"},
     {"record-routes", "this version runs dense models only, which have no routes"},
     {"replay-routes", "this version runs dense models only, which have no routes"},
-    {"optimizer", "this version has adam only"},
     {"recompute-granularity", "this version keeps all activations"},
     {"recompute-method", "this version keeps all activations"},
     {"recompute-num-layers", "this version keeps all activations"},
@@ -204,8 +203,12 @@ Table table(TrainOptions& o) {
   t.real("lr", o.lr, "LR", "highest learning rate", not_negative);
   t.required.push_back({"lr"});
   t.real("min-lr", o.min_lr, "LR", "lowest learning rate after the warm-up", not_negative);
+  t.real("decoupled-lr", o.decoupled_lr, "LR", "highest rate of embedding and output layer (default: --lr)",
+         not_negative);
+  t.real("decoupled-min-lr", o.decoupled_min_lr, "LR",
+         "lowest rate of embedding and output layer (default: --min-lr)", not_negative);
   t.choice("lr-decay-style", o.lr_decay_style, "from --lr to --min-lr",
-           {"constant", "linear", "cosine", "inverse-square-root", "WSD"});
+           {"constant", "linear", "cosine", "inverse-square-root", "WSD", "warmup-stable-decay"});
   t.integer("lr-decay-iters", o.lr_decay_iters, "N",
             "iterations until --min-lr, warm-up included (default: --train-iters)", 1);
   t.integer("lr-warmup-iters", o.lr_warmup_iters, "N",
@@ -221,12 +224,15 @@ Table table(TrainOptions& o) {
            "where the schedule differs from the checkpoint's: use the checkpoint's");
   t.exclusive.push_back({"override-opt-param-scheduler", "use-checkpoint-opt-param-scheduler"});
   t.group("Optimizer");
-  t.choice("optimizer", o.optimizer, "adam is AdamW: decoupled weight decay", {"adam", "sgd"});
+  t.choice("optimizer", o.optimizer, "adam is AdamW: decoupled weight decay; sgd adds it to the gradient",
+           {"adam", "sgd"});
   t.real("weight-decay", o.weight_decay, "WD", "of matrices and embeddings; norms and biases have none",
          not_negative);
   t.real("adam-beta1", o.adam_beta1, "B", "decay of the first moment", probability_below_1);
   t.real("adam-beta2", o.adam_beta2, "B", "decay of the second moment", probability_below_1);
   t.real("adam-eps", o.adam_eps, "EPS", "added to the root of the second moment", positive);
+  t.real("sgd-momentum", o.sgd_momentum, "M", "share of sgd's last direction that stays in the next one",
+         probability_below_1);
   t.real("clip-grad", o.clip_grad, "NORM", "longest gradient, as a 2-norm over all weights; 0 does not clip",
          not_negative);
   t.toggle("use-distributed-optimizer", o.use_distributed_optimizer,
@@ -253,7 +259,8 @@ Table table(TrainOptions& o) {
   t.text("log-dir", o.log_dir, "DIR", "gets metrics.jsonl, a line an iteration");
   t.integer("log-interval", o.log_interval, "N", "iterations between lines on a stderr that is no terminal",
             1);
-  t.dependent = {{"save-interval", "save"},
+  t.dependent = {{"decoupled-min-lr", "decoupled-lr"},
+                 {"save-interval", "save"},
                  {"keep-last", "save"},
                  {"async-save", "save"},
                  {"eval-interval", "eval-data"},
@@ -533,6 +540,10 @@ std::string as_toml(Table& table) {
 void check_values(const TrainOptions& options) {
   check_user(options.lr_decay_style != scheduler::LrDecayStyle::wsd || options.lr_wsd_decay_iters.has_value(),
              "--lr-decay-style WSD needs --lr-wsd-decay-iters N: iterations of its last part.");
+  const double decoupled = options.decoupled_lr.value_or(options.lr);
+  check_user(options.decoupled_min_lr.value_or(options.min_lr) <= decoupled, "--decoupled-lr ", decoupled,
+             " is below the lowest rate ", options.decoupled_min_lr.value_or(options.min_lr),
+             "; raise it, or lower --decoupled-min-lr.");
   // Both refuse what describes no schedule; one sample an iteration lets their messages count iterations.
   optimizer::Optimizer no_groups;
   scheduler::OptimizerParamScheduler(no_groups, scheduler_config(options, 1));
@@ -642,6 +653,27 @@ scheduler::OptimizerParamSchedulerConfig scheduler_config(const TrainOptions& o,
   config.use_checkpoint = o.use_checkpoint_opt_param_scheduler;
   config.override = o.override_opt_param_scheduler;
   return config;
+}
+
+std::string in_flags(const scheduler::ScheduleMismatch& mismatch) {
+  constexpr std::pair<const char*, const char*> flags[] = {
+      {"init_lr", "--lr-warmup-init"},
+      {"max_lr", "--lr"},
+      {"min_lr", "--min-lr"},
+      {"lr_warmup_steps", "--lr-warmup-iters x samples"},
+      {"lr_decay_style", "--lr-decay-style"},
+      {"start_wd", "--weight-decay"},
+      {"end_wd", "--weight-decay"},
+      {"lr_decay_steps", "--lr-decay-iters, else --train-iters, x samples"},
+      {"lr_wsd_decay_steps", "--lr-wsd-decay-iters x samples"},
+      {"lr_wsd_decay_style", "--lr-wsd-decay-style"}};
+  const auto* flag = std::find_if(std::begin(flags), std::end(flags),
+                                  [&](const auto& entry) { return mismatch.field == entry.first; });
+  const auto named = flag == std::end(flags) ? "" : concat(" (", flag->second, ")");
+  return concat(
+      "the schedule's ", mismatch.field, named, " is ", mismatch.here, " here and ", mismatch.saved,
+      " in the checkpoint; give the same value, or choose with --override-opt-param-scheduler (this "
+      "one) or --use-checkpoint-opt-param-scheduler (the checkpoint's).");
 }
 
 optimizer::DynamicGradScalerConfig scaler_config(const TrainOptions& o) {

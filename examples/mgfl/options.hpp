@@ -127,6 +127,8 @@ struct TrainOptions {
   std::string optimizer = "adam";
   double lr = 0;
   double min_lr = 0;
+  std::optional<double> decoupled_lr;  // of embedding and output layer
+  std::optional<double> decoupled_min_lr;
   scheduler::LrDecayStyle lr_decay_style = scheduler::LrDecayStyle::linear;
   std::optional<std::int64_t> lr_decay_iters;  // not set: train_iters
   std::int64_t lr_warmup_iters = 0;
@@ -139,6 +141,7 @@ struct TrainOptions {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
+  double sgd_momentum = 0.9;
   double clip_grad = 1.0;  // 0: no clipping
   bool use_distributed_optimizer = false;
   bool value_head = false;
@@ -211,6 +214,9 @@ std::int64_t num_micro_batches(std::int64_t global_batch_size, std::int64_t micr
 /// The schedule that a training run asks for, its lengths in samples as in Megatron's trainer.
 scheduler::OptimizerParamSchedulerConfig scheduler_config(const TrainOptions& options,
                                                           std::int64_t global_batch_size);
+
+/// What a schedule that is not the checkpoint's is told a user, with the flags in place of C++ fields.
+std::string in_flags(const scheduler::ScheduleMismatch& mismatch);
 
 /// The dynamic loss scale that a training run asks for.
 optimizer::DynamicGradScalerConfig scaler_config(const TrainOptions& options);

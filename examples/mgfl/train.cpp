@@ -22,8 +22,12 @@ constexpr int stopped_by_signal = 3;
 
 optimizer::OptimizerConfig optimizer_config(const TrainOptions& options) {
   optimizer::OptimizerConfig config;
+  if (options.optimizer == "sgd") config.optimizer = optimizer::OptimizerKind::sgd;
+  config.sgd_momentum = options.sgd_momentum;
   config.lr = options.lr;
   config.min_lr = options.min_lr;
+  config.decoupled_lr = options.decoupled_lr;
+  config.decoupled_min_lr = options.decoupled_min_lr;
   config.weight_decay = options.weight_decay;
   config.adam_beta1 = options.adam_beta1;
   config.adam_beta2 = options.adam_beta2;
@@ -96,7 +100,11 @@ class Run {
     initialize(engine_, rank_, checkpoint_.has_value());
     if (checkpoint_) {
       if (!checkpoint_->note().empty()) log_warning(rank_.world.rank(), checkpoint_->note());
-      position_ = checkpoint::TrainingCheckpoint::load(engine_, *checkpoint_);
+      try {
+        position_ = checkpoint::TrainingCheckpoint::load(engine_, *checkpoint_);
+      } catch (const scheduler::ScheduleMismatch& mismatch) {
+        throw UserError(in_flags(mismatch));
+      }
       checkpoint_.reset();
     }
     open_datasets();

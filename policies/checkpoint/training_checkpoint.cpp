@@ -29,10 +29,40 @@ std::vector<NamedTensor> named_parts(const model::TransformerConfig& config,
   return parts;
 }
 
+constexpr const char* optimizer_names[] = {"adam", "sgd"};  // indexed by the enumerators
+
+const char* name_of(optimizer::OptimizerKind kind) { return optimizer_names[static_cast<std::size_t>(kind)]; }
+
+ordered_json to_json(const scheduler::StableLm2SchedulerConfig& stages) {
+  return {{"cosine_max_lr", stages.cosine_max_lr},
+          {"cosine_period_samples", stages.cosine_period_samples},
+          {"cosine_samples", stages.cosine_samples},
+          {"alpha", stages.alpha},
+          {"beta", stages.beta},
+          {"global_batch_size", stages.global_batch_size},
+          {"rsqrt_samples", stages.rsqrt_samples},
+          {"decay_samples", stages.decay_samples}};
+}
+
+scheduler::StableLm2SchedulerConfig stages_from_json(const ordered_json& json) {
+  scheduler::StableLm2SchedulerConfig stages;
+  stages.cosine_max_lr = json.at("cosine_max_lr").get<double>();
+  stages.cosine_period_samples = json.at("cosine_period_samples").get<std::int64_t>();
+  stages.cosine_samples = json.at("cosine_samples").get<std::int64_t>();
+  stages.alpha = json.at("alpha").get<double>();
+  stages.beta = json.at("beta").get<double>();
+  stages.global_batch_size = json.at("global_batch_size").get<std::int64_t>();
+  stages.rsqrt_samples = json.at("rsqrt_samples").get<std::int64_t>();
+  stages.decay_samples = json.at("decay_samples").get<std::int64_t>();
+  return stages;
+}
+
 ordered_json to_json(const TrainingState& state) {
-  const auto& schedule = state.scheduler.config;
+  const auto& schedule = state.scheduler.config;  // a scheduler's, so complete
+  const auto stages = schedule.stablelm2_scheduler_config;
   return {{"iteration", state.position.iteration},
           {"consumed_samples", state.position.consumed_samples},
+          {"optimizer", name_of(state.optimizer)},
           {"optimizer_updates", state.optimizer_updates},
           {"grad_scaler",
            {{"scale", state.scaler.scale},
@@ -41,23 +71,29 @@ ordered_json to_json(const TrainingState& state) {
           {"opt_param_scheduler",
            {{"num_steps", state.scheduler.num_steps},
             {"init_lr", schedule.init_lr},
-            {"max_lr", schedule.max_lr},
-            {"min_lr", schedule.min_lr},
+            {"max_lr", schedule.max_lr.value()},
+            {"min_lr", schedule.min_lr.value()},
             {"lr_warmup_steps", schedule.lr_warmup_steps},
             {"lr_decay_steps", schedule.lr_decay_steps},
             {"lr_decay_style", scheduler::to_string(schedule.lr_decay_style)},
-            {"start_wd", schedule.start_wd},
-            {"end_wd", schedule.end_wd},
+            {"start_wd", schedule.start_wd.value()},
+            {"end_wd", schedule.end_wd.value()},
             {"wd_incr_steps", schedule.wd_incr_steps},
             {"wd_incr_style", scheduler::to_string(schedule.wd_incr_style)},
             {"lr_wsd_decay_steps", schedule.lr_wsd_decay_steps},
-            {"lr_wsd_decay_style", scheduler::to_string(schedule.lr_wsd_decay_style)}}}};
+            {"lr_wsd_decay_style", scheduler::to_string(schedule.lr_wsd_decay_style)},
+            {"stablelm2_scheduler_config", stages ? to_json(*stages) : ordered_json()}}}};
 }
 
 TrainingState from_json(const ordered_json& json) {
   TrainingState state;
   state.position = {json.at("iteration").get<std::int64_t>(),
                     json.at("consumed_samples").get<std::int64_t>()};
+  // Checkpoints of before there was a choice are Adam's, and have no stages.
+  const auto name = json.value("optimizer", std::string("adam"));
+  check_user(name == "adam" || name == "sgd", "the checkpoint holds the state of the optimizer \"", name,
+             "\", which this mgfl does not know; go on with the mgfl that wrote it.");
+  state.optimizer = name == "adam" ? optimizer::OptimizerKind::adam : optimizer::OptimizerKind::sgd;
   state.optimizer_updates = json.at("optimizer_updates").get<std::int64_t>();
   const auto& scaler = json.at("grad_scaler");
   state.scaler = {scaler.at("scale").get<float>(), scaler.at("growth_tracker").get<std::int64_t>(),
@@ -77,6 +113,9 @@ TrainingState from_json(const ordered_json& json) {
   schedule.wd_incr_style = scheduler::wd_incr_style(saved.at("wd_incr_style").get<std::string>());
   schedule.lr_wsd_decay_steps = saved.at("lr_wsd_decay_steps").get<std::int64_t>();
   schedule.lr_wsd_decay_style = scheduler::wsd_decay_style(saved.at("lr_wsd_decay_style").get<std::string>());
+  if (const auto stages = saved.find("stablelm2_scheduler_config");
+      stages != saved.end() && !stages->is_null())
+    schedule.stablelm2_scheduler_config = stages_from_json(*stages);
   return state;
 }
 
@@ -99,10 +138,11 @@ void save_training_tensors(const std::filesystem::path& dir, const TrainingState
                            function_ref<void(optimizer::WholeParams&, std::size_t)> gather, bool writes,
                            int keep_last) {
   const auto& config = bridge.config();
-  optimizer::WholeParams* const states[] = {&whole.main_params, &whole.exp_avg, &whole.exp_avg_sq};
+  std::vector<optimizer::WholeParams*> states{&whole.main_params};
+  for (auto& named : whole.states) states.push_back(&named.second);
   const auto count = static_cast<std::int64_t>(whole.main_params.params().size());
   const auto prepare = [&](std::int64_t number) {
-    gather(*states[number / count], static_cast<std::size_t>(number % count));
+    gather(*states[static_cast<std::size_t>(number / count)], static_cast<std::size_t>(number % count));
   };
   FileGroup weights{"model.safetensors", named_parts(config, whole.main_params, "", 0)};
   FileGroup main{"main_params.safetensors", {}};
@@ -116,9 +156,11 @@ void save_training_tensors(const std::filesystem::path& dir, const TrainingState
   }
   std::vector<FileGroup> groups{std::move(weights)};
   if (!main.tensors.empty()) groups.push_back(std::move(main));
-  groups.push_back({"exp_avg.safetensors", named_parts(config, whole.exp_avg, "exp_avg.", count)});
-  groups.push_back(
-      {"exp_avg_sq.safetensors", named_parts(config, whole.exp_avg_sq, "exp_avg_sq.", 2 * count)});
+  for (std::size_t i = 0; i < whole.states.size(); ++i) {
+    const auto& [name, state] = whole.states[i];
+    groups.push_back({name + ".safetensors",
+                      named_parts(config, state, name + ".", static_cast<std::int64_t>(i + 1) * count)});
+  }
   if (!writes) {
     for (const auto& group : groups)
       for (const auto& tensor : group.tensors)
@@ -144,15 +186,14 @@ void match(const Checkpoint& checkpoint, const model::TransformerConfig& config,
   }
 }
 
-/// Calls visit(parameters, prefix of their names in a checkpoint) for main weights and both moments.
+/// Calls visit(parameters, prefix of their names in a checkpoint) for main weights and states.
 template <class Visit>
 void for_each_state(const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw, Visit&& visit) {
   optimizer::LocalParams main(buffer, buffer.main_params);
   visit(main, "");
-  for (const auto& [state, prefix] :
-       {std::pair(adamw.exp_avg, "exp_avg."), std::pair(adamw.exp_avg_sq, "exp_avg_sq.")}) {
-    optimizer::LocalParams moment(buffer, state, main.scratch());
-    visit(moment, prefix);
+  for (const auto& [name, state] : adamw.states()) {
+    optimizer::LocalParams local(buffer, state, main.scratch());
+    visit(local, concat(name, "."));
   }
 }
 
@@ -165,6 +206,13 @@ void check_same_model(const Checkpoint& checkpoint, const model::TransformerConf
   check_user(saved == config, checkpoint.folder().string(),
              ": its config.json describes another model than this run's; go on with the model that the "
              "checkpoint was made of.");
+}
+
+void check_same_optimizer(const Checkpoint& checkpoint, optimizer::OptimizerKind saved,
+                          optimizer::OptimizerKind here) {
+  check_user(saved == here, checkpoint.folder().string(), ": this run's optimizer is ", name_of(here),
+             ", but the checkpoint holds the state of ", name_of(saved),
+             "; go on with that one, or start anew from its weights, as from a Hugging Face folder.");
 }
 
 TrainingState read_training_state(const Checkpoint& checkpoint) {

@@ -22,14 +22,16 @@ namespace mgfl::checkpoint {
 /// What a checkpoint keeps beside tensors.
 struct TrainingState {
   TrainingPosition position;
+  optimizer::OptimizerKind optimizer = optimizer::OptimizerKind::adam;
   std::int64_t optimizer_updates = 0;
   optimizer::GradScalerState scaler;
   scheduler::OptimizerParamSchedulerState scheduler;
 };
 
-/// The optimizer's state as logical parameters.
+/// Main weights and the optimizer's states, under their names, as logical parameters.
 struct WholeTraining {
-  optimizer::WholeParams main_params, exp_avg, exp_avg_sq;
+  optimizer::WholeParams main_params;
+  std::vector<std::pair<std::string, optimizer::WholeParams>> states;
 };
 
 /// One process `writes` the whole state; where others hold parts or shards of it, these call this too, and
@@ -40,6 +42,10 @@ void save_training_tensors(const std::filesystem::path& dir, const TrainingState
                            const bridge::AutoBridge& bridge, WholeTraining whole,
                            function_ref<void(optimizer::WholeParams&, std::size_t)> gather, bool writes,
                            int keep_last);
+
+/// UserError where the saved state is another optimizer's.
+void check_same_optimizer(const Checkpoint& checkpoint, optimizer::OptimizerKind saved,
+                          optimizer::OptimizerKind here);
 
 /// UserError unless the checkpoint's config.json describes this model.
 void check_same_model(const Checkpoint& checkpoint, const model::TransformerConfig& config);
@@ -52,13 +58,13 @@ TrainingState read_training_state(const Checkpoint& checkpoint);
 void check_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                             const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw);
 
-/// Restores this rank's part of main weights, of Adam's moments and of rounded weights. Throws
-/// as check_training_tensors.
+/// Restores this rank's part of main weights, of the optimizer's states and of rounded weights. Throws as
+/// check_training_tensors.
 void load_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                            optimizer::ParamBuffer& buffer, optimizer::AdamW& adamw);
 
-/// How Engine::save_checkpoint and load_checkpoint do it, for engines that train with AdamW and Megatron's
-/// schedule.
+/// How Engine::save_checkpoint and load_checkpoint do it, for engines that train with AdamW (or SGD in
+/// its place) and Megatron's schedule.
 struct TrainingCheckpoint {
   /// Collective; the first rank of the job writes. Every rank returns after the checkpoint is complete.
   template <class Engine>
@@ -67,12 +73,12 @@ struct TrainingCheckpoint {
     check_engine<Engine>();
     auto& parts = engine.optimizer();
     const auto& adamw = parts.inner();
-    auto main = parts.whole_main_params();
-    const auto scratch = main.scratch();
+    WholeTraining whole{parts.whole_main_params(), {}};
+    for (const auto& [name, state] : adamw.states())
+      whole.states.emplace_back(name, parts.whole_params(state, whole.main_params.scratch()));
     save_training_tensors(
-        dir, {position, adamw.updates, parts.scaler_state(), engine.lr_scheduler().state()}, engine.bridge(),
-        {std::move(main), parts.whole_params(adamw.exp_avg, scratch),
-         parts.whole_params(adamw.exp_avg_sq, scratch)},
+        dir, {position, adamw.kind(), adamw.updates, parts.scaler_state(), engine.lr_scheduler().state()},
+        engine.bridge(), std::move(whole),
         [&](optimizer::WholeParams& whole, std::size_t i) { parts.gather(whole, i); },
         engine.context().world->rank() == 0, static_cast<int>(keep_last));
     engine.context().world->barrier();
@@ -94,6 +100,7 @@ struct TrainingCheckpoint {
     // What can be refused is, before anything changes.
     check_same_model(checkpoint, engine.config());
     const auto state = read_training_state(checkpoint);
+    check_same_optimizer(checkpoint, state.optimizer, inner.kind());
     check_training_tensors(checkpoint, engine.config(), engine.param_buffer(), inner);
     engine.lr_scheduler().load_state(state.scheduler);
     engine.optimizer().load_scaler_state(state.scaler);

@@ -6,17 +6,29 @@
 namespace mgfl::optimizer {
 
 AdamW::AdamW(const ParamBuffer& buffer, const OptimizerConfig& config)
-    : exp_avg(zeros({buffer.main_params.numel()}, buffer.main_params.scalar_type())),
-      exp_avg_sq(zeros({buffer.main_params.numel()}, buffer.main_params.scalar_type())),
-      config_(config),
-      segments_(decay_segments(buffer)) {}
+    : config_(config), segments_(segments_of(buffer, config)) {
+  if (config.optimizer == OptimizerKind::sgd) {
+    sgd.emplace(buffer, config);
+    return;
+  }
+  for (auto* state : {&exp_avg, &exp_avg_sq})
+    *state = zeros({buffer.main_params.numel()}, buffer.main_params.scalar_type());
+}
 
 void AdamW::to(c10::DeviceType device) {
+  if (sgd) return sgd->to(device);
   for (auto* state : {&exp_avg, &exp_avg_sq}) *state = state->to(c10::Device(device));
+}
+
+std::vector<std::pair<const char*, Tensor>> AdamW::states() const {
+  if (!sgd) return {{"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}};
+  if (!sgd->momentum_buffer.defined()) return {};
+  return {{"momentum_buffer", sgd->momentum_buffer}};
 }
 
 void AdamW::step(Shard& shard, const std::vector<ParamGroup>& groups, double grad_scale) {
   ++updates;
+  if (sgd) return sgd->step(shard, groups, grad_scale);
   const bool rounds = shard.values.scalar_type() != shard.main_params.scalar_type();
   for (const auto& segment : segments_) {
     const auto cut = [&](const Tensor& flat) {

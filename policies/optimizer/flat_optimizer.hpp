@@ -17,12 +17,19 @@ struct Segment {
   std::size_t group = 0;
 };
 
-/// The segments of this rank's shard, counted from its begin: group 0 for parameters that decay (matrices,
-/// embeddings), group 1 for the others (norms, biases).
-std::vector<Segment> decay_segments(const ParamBuffer& buffer);
+/// UserError, naming field and value, for a config that no optimizer can work with.
+void check_config(const OptimizerConfig& config);
 
-/// Group 0 with the config's weight decay, group 1 with none.
-std::vector<ParamGroup> decay_groups(const OptimizerConfig& config);
+/// The parameter groups, the same ones on every rank, whatever parameters it holds. Group 0 has the config's
+/// weight decay, group 1 none; two more, likewise, for decoupled_lr and for each of the config's overrides.
+std::vector<ParamGroup> param_groups_of(const OptimizerConfig& config);
+
+/// The place of a parameter's group among them. Matrices and embeddings decay, norms and biases do not, but
+/// for what the config says of them.
+std::size_t group_of(const ParamDesc& desc, const OptimizerConfig& config);
+
+/// The segments of this rank's shard, counted from its begin.
+std::vector<Segment> segments_of(const ParamBuffer& buffer, const OptimizerConfig& config);
 
 template <class K>
 concept HasParamGroups = requires(const OptimizerConfig& config) {

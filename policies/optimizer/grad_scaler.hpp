@@ -32,6 +32,7 @@ class DynamicGradScaler {
 
   float scale() const { return state_.scale; }
   float inv_scale() const { return static_cast<float>(1.0 / static_cast<double>(state_.scale)); }
+  bool can_shrink() const { return state_.scale > static_cast<float>(config_.min_scale); }
 
   /// Call once a step, after the gradients of all parameters on all ranks have been looked at.
   void update(bool found_inf);
@@ -54,6 +55,7 @@ class ConstantGradScaler {
 
   float scale() const { return scale_; }
   float inv_scale() const { return static_cast<float>(1.0 / static_cast<double>(scale_)); }
+  bool can_shrink() const { return false; }
   void update(bool found_inf) {}
 
   GradScalerState state() const { return {scale_, 0, 0}; }

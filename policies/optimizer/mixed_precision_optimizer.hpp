@@ -12,12 +12,14 @@
 #include "mgfl/engine/outputs.hpp"
 #include "mgfl/parallel/communicator.hpp"
 #include "mgfl/parallel/group_list.hpp"
+#include "mgfl/parallel/staging.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/optimizer/adamw.hpp"
 #include "policies/optimizer/clip_grads.hpp"
 #include "policies/optimizer/grad_scaler.hpp"
 #include "policies/optimizer/precision.hpp"
 #include "policies/optimizer/sharding.hpp"
+#include "policies/optimizer/skipped_steps.hpp"
 #include "policies/optimizer/unscale_main_grads.hpp"
 
 namespace mgfl::optimizer {
@@ -44,8 +46,13 @@ class MixedPrecisionOptimizer : public Optimizer {
         data_parallel_group_(data_parallel_group),
         tensor_parallel_group_(tensor_parallel_group),
         inner_(buffer, config),
-        scaler_(make_scaler(config)) {
+        scaler_(make_scaler(config)),
+        skipped_(config.max_skipped_steps) {
+    check_config(config);
     param_groups = Kind::param_groups(config);
+    lr = config.lr;
+    min_lr = config.min_lr;
+    weight_decay = config.weight_decay;
     parallel::check_axes_of_a_grid(grad_stats_parallel_group_);
   }
 
@@ -67,19 +74,33 @@ class MixedPrecisionOptimizer : public Optimizer {
   /// Divides main gradients by the loss scale; true if any was NaN or infinite on any rank of the groups.
   bool _unscale_main_grads_and_check_for_nan() { return unscale_main_grads(*this); }
 
-  /// The whole step, in Megatron's order. Gradients are means already (the engine's one division).
+  /// The whole step, in Megatron's order. Gradients are means already (the engine's one division). It is
+  /// skipped, which leaves weights and state as they were and the scaler alone counting, where a gradient is
+  /// not finite (found_inf) or the norm is above grad_norm_skip_threshold (not found_inf, but the norm is
+  /// there). RunError on every rank after max_skipped_steps of them in a row.
   StepResult step() {
     StepResult result;
     result.loss_scale = loss_scale();
     result.found_inf = any_data_parallel_rank(_unscale_main_grads_and_check_for_nan());
+    const bool can_shrink = std::visit([](const auto& scaler) { return scaler.can_shrink(); }, scaler_);
     std::visit([&](auto& scaler) { scaler.update(result.found_inf); }, scaler_);
     if (result.found_inf) {
       result.grad_norm = std::numeric_limits<double>::quiet_NaN();
+      if (can_shrink)
+        skipped_.reset();
+      else
+        skipped_.not_finite(result.loss_scale);
       return result;
     }
     result.grad_norm = grad_norm();
-    const double clip = config_.clip_grad > 0 ? config_.clip_grad / (result.grad_norm + 1e-6) : 1.0;
     if (config_.log_num_zeros_in_grad) result.num_zeros = num_zeros();
+    // A sum of powers may overflow where no gradient does, and such a norm would clip everything to nothing.
+    if (!std::isfinite(result.grad_norm) || result.grad_norm > config_.grad_norm_skip_threshold) {
+      skipped_.too_long(result.grad_norm, config_.grad_norm_skip_threshold);
+      return result;
+    }
+    skipped_.reset();
+    const double clip = config_.clip_grad > 0 ? config_.clip_grad / (result.grad_norm + 1e-6) : 1.0;
     auto shard = buffer_->shard();
     inner_.step(shard, param_groups, clip < 1.0 ? clip : 1.0);
     Sharding::gather_values(*buffer_, *data_parallel_group_);
@@ -87,18 +108,22 @@ class MixedPrecisionOptimizer : public Optimizer {
     return result;
   }
 
-  /// 2-norm of the reduced gradients as they are now; a logical parameter counts once. The norm of the
-  /// parameters' norms, so that its value hardly depends on where shards end. Collective.
+  /// Norm of the reduced gradients as they are now, of the config's type; a logical parameter counts once.
+  /// The p-norm of the parameters' p-norms, which is that of all their elements, so that its value hardly
+  /// depends on where shards end. Collective.
   double grad_norm() {
-    auto squares = zeros({static_cast<std::int64_t>(buffer_->params.size())}, at::kDouble);
+    const double p = config_.grad_norm_type;
+    auto powers = zeros({static_cast<std::int64_t>(buffer_->params.size())}, at::kDouble);
+    auto* const numbers = powers.template mutable_data_ptr<double>();
     for (std::size_t i = 0; i < buffer_->params.size(); ++i) {
-      const auto grad = buffer_->counted(buffer_->main_grads, i);
+      const auto grad = counted_grad(i);
       if (grad.numel() == 0) continue;
-      const double norm = get_grad_norm_fp32(grad);
-      squares.template mutable_data_ptr<double>()[i] = norm * norm;
+      const double norm = get_grad_norm_fp32(grad, p);
+      numbers[i] = p == 2.0 ? norm * norm : std::isinf(p) ? norm : std::pow(norm, p);
     }
-    Sharding::sum_over_shards(squares, *data_parallel_group_);
-    return get_grad_norm_fp32(squares.sqrt(), 2.0, get_grad_stats_parallel_group());
+    Sharding::reduce_over_shards(powers, norm_reduce_op(p), *data_parallel_group_);
+    for (std::size_t i = 0; i < buffer_->params.size(); ++i) numbers[i] = norm_from_power(numbers[i], p);
+    return get_grad_norm_fp32(powers, p, get_grad_stats_parallel_group());
   }
 
   // What the bodies of _unscale_main_grads_and_check_for_nan may ask for.
@@ -165,15 +190,19 @@ class MixedPrecisionOptimizer : public Optimizer {
     return flag.template item<float>() > 0;
   }
 
-  std::int64_t num_zeros() const {
+  /// This rank's part of a parameter's gradient, flat and possibly empty, as norms and zeros count it.
+  Tensor counted_grad(std::size_t param) const { return buffer_->counted(buffer_->main_grads, param); }
+
+  /// Elements that are 0, over all ranks, as the norm counts them. Collective.
+  std::int64_t num_zeros() {
     std::int64_t own = 0;
     for (std::size_t i = 0; i < buffer_->params.size(); ++i) {
-      const auto grad = buffer_->counted(buffer_->main_grads, i);
+      const auto grad = counted_grad(i);
       own += grad.numel() - grad.count_nonzero().template item<std::int64_t>();
     }
     auto count = zeros({1}, at::kLong).fill_(own);
-    Sharding::sum_over_shards(count, *data_parallel_group_);
-    for (C* group : grad_stats_parallel_group_) group->all_reduce(count, ReduceOp::sum);
+    Sharding::reduce_over_shards(count, ReduceOp::sum, *data_parallel_group_);
+    for (C* group : grad_stats_parallel_group_) parallel::all_reduce_staged(count, ReduceOp::sum, *group);
     return count.template item<std::int64_t>();
   }
 
@@ -184,6 +213,7 @@ class MixedPrecisionOptimizer : public Optimizer {
   parallel::TensorParallelGroup tensor_parallel_group_;
   Kind inner_;
   Scaler scaler_;
+  SkippedSteps skipped_;
   Tensor unscaled_;  // what the last _collect_main_grad_data_for_unscaling gave out
 };
 

@@ -23,7 +23,7 @@ struct Replicated {
   template <parallel::Communicator C>
   static void gather_values(ParamBuffer&, C&) {}
   template <parallel::Communicator C>
-  static void sum_over_shards(Tensor&, C&) {}
+  static void reduce_over_shards(Tensor&, ReduceOp, C&) {}
   template <parallel::Communicator C>
   static void gather_state(const ParamBuffer&, const Tensor&, std::int64_t, Tensor&, C&) {}
 };
@@ -47,10 +47,10 @@ struct Sharded {
     group.all_gather_v(buffer.owned(buffer.values), buffer.values, buffer.counts);
   }
 
-  /// Adds up what each rank found in its shard.
+  /// Puts together what each rank found in its shard.
   template <parallel::WholeCommunicator C>
-  static void sum_over_shards(Tensor& numbers, C& group) {
-    group.all_reduce(numbers, ReduceOp::sum);
+  static void reduce_over_shards(Tensor& numbers, ReduceOp op, C& group) {
+    group.all_reduce(numbers, op);
   }
 
   /// Elements [first, first + n) of a state whose shards the ranks hold, in `whole` [n] on the group's first

@@ -5,16 +5,19 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <ostream>
 #include <utility>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/override/dispatch.hpp"
+#include "policies/scheduler/get_lr_decl.hpp"
 
 namespace mgfl::scheduler {
 namespace {
 
 // Indexed by the enumerators.
-constexpr std::array<std::string_view, 5> lr_names{"constant", "linear", "cosine", "inverse-square-root",
-                                                   "WSD"};
+constexpr std::array<std::string_view, 6> lr_names{
+    "constant", "linear", "cosine", "inverse-square-root", "WSD", "warmup-stable-decay"};
 constexpr std::array<std::string_view, 4> wsd_names{"linear", "cosine", "exponential", "minus_sqrt"};
 constexpr std::array<std::string_view, 3> wd_names{"constant", "linear", "cosine"};
 
@@ -41,11 +44,23 @@ void check_bounds(double min_lr, double max_lr, std::string_view whose) {
              "; give a lower min_lr or a higher max_lr.");
 }
 
+void check_stages(const StableLm2SchedulerConfig& stages) {
+  check_rate("cosine_max_lr", stages.cosine_max_lr);
+  check_rate("alpha", stages.alpha);
+  check_rate("beta", stages.beta);
+  check_user(stages.cosine_period_samples > 0 && stages.cosine_samples >= 0 &&
+                 stages.rsqrt_samples > stages.cosine_samples && stages.decay_samples >= 0 &&
+                 stages.global_batch_size > 0,
+             "stablelm2_scheduler_config is ", stages,
+             "; it needs a cosine_period_samples and a global_batch_size above 0, and cosine_samples below "
+             "rsqrt_samples.");
+}
+
 void check_config(const OptimizerParamSchedulerConfig& c) {
-  check_bounds(c.min_lr, c.max_lr, "the learning-rate schedule");
+  check_bounds(*c.min_lr, *c.max_lr, "the learning-rate schedule");
   check_rate("init_lr", c.init_lr);
-  check_user(c.init_lr <= c.max_lr, "the warm-up starts at a learning rate of ", c.init_lr,
-             ", above its end ", c.max_lr, "; give a lower init_lr or a higher max_lr.");
+  check_user(c.init_lr <= *c.max_lr, "the warm-up starts at a learning rate of ", c.init_lr,
+             ", above its end ", *c.max_lr, "; give a lower init_lr or a higher max_lr.");
   check_user(c.lr_decay_steps > 0, "lr_decay_steps is ", c.lr_decay_steps,
              "; the schedule needs at least one step.");
   check_user(c.lr_warmup_steps >= 0, "lr_warmup_steps is ", c.lr_warmup_steps, "; give 0 or more.");
@@ -55,20 +70,44 @@ void check_config(const OptimizerParamSchedulerConfig& c) {
   if (c.lr_decay_style == LrDecayStyle::wsd)
     check_user(c.lr_wsd_decay_steps > 0 && c.lr_wsd_decay_steps <= c.lr_decay_steps, "lr_wsd_decay_steps is ",
                c.lr_wsd_decay_steps, "; WSD needs 1 to ", c.lr_decay_steps, " (lr_decay_steps).");
-  check_rate("start_wd", c.start_wd);
-  check_rate("end_wd", c.end_wd);
+  if (c.stablelm2_scheduler_config) check_stages(*c.stablelm2_scheduler_config);
+  check_rate("start_wd", *c.start_wd);
+  check_rate("end_wd", *c.end_wd);
   if (c.wd_incr_style == WdIncrStyle::constant) {
-    check_user(c.start_wd == c.end_wd, "a constant weight decay cannot go from start_wd ", c.start_wd,
-               " to end_wd ", c.end_wd, "; choose linear or cosine, or one value.");
+    check_user(c.start_wd == c.end_wd, "a constant weight decay cannot go from start_wd ", *c.start_wd,
+               " to end_wd ", *c.end_wd, "; choose linear or cosine, or one value.");
   } else {
-    check_user(c.start_wd <= c.end_wd, "the weight decay goes down from start_wd ", c.start_wd, " to end_wd ",
-               c.end_wd, "; give an end that is not below the start.");
+    check_user(c.start_wd <= c.end_wd, "the weight decay goes down from start_wd ", *c.start_wd,
+               " to end_wd ", *c.end_wd, "; give an end that is not below the start.");
     check_user(c.wd_incr_steps > 0, "wd_incr_steps is ", c.wd_incr_steps,
                "; a weight decay that grows needs at least one", " step.");
   }
   check_user(!(c.use_checkpoint && c.override),
              "override_opt_param_scheduler and use_checkpoint_opt_param_scheduler",
              " exclude each other; keep one.");
+}
+
+/// The config with what it leaves open.
+OptimizerParamSchedulerConfig completed(OptimizerParamSchedulerConfig config,
+                                        const optimizer::Optimizer& optimizer) {
+  const auto complete = [](std::optional<double>& value, double other) { value = value.value_or(other); };
+  complete(config.max_lr, optimizer.lr);
+  complete(config.min_lr, optimizer.min_lr);
+  complete(config.start_wd, optimizer.weight_decay);
+  complete(config.end_wd, optimizer.weight_decay);
+  return config;
+}
+
+template <class Value>
+std::string shown(const Value& value) {
+  if constexpr (std::is_enum_v<Value>)
+    return std::string(to_string(value));
+  else
+    return concat(value);
+}
+template <class Value>
+std::string shown(const std::optional<Value>& value) {
+  return value ? shown(*value) : "not set";
 }
 
 /// Share of (max_lr - min_lr) that is left in the WSD schedule at step t.
@@ -105,6 +144,22 @@ WdIncrStyle wd_incr_style(std::string_view name) {
   return style_named<WdIncrStyle>(name, wd_names, "weight-decay style");
 }
 
+std::ostream& operator<<(std::ostream& out, const StableLm2SchedulerConfig& c) {
+  return out << "{cosine_max_lr " << c.cosine_max_lr << ", cosine_period_samples " << c.cosine_period_samples
+             << ", cosine_samples " << c.cosine_samples << ", alpha " << c.alpha << ", beta " << c.beta
+             << ", global_batch_size " << c.global_batch_size << ", rsqrt_samples " << c.rsqrt_samples
+             << ", decay_samples " << c.decay_samples << "}";
+}
+
+ScheduleMismatch::ScheduleMismatch(std::string field, std::string here, std::string saved)
+    : UserError(
+          concat("the schedule's ", field, " is ", here, " here and ", saved,
+                 " in the checkpoint; give the same value, or set override (this one) or use_checkpoint "
+                 "(the checkpoint's) in OptimizerParamSchedulerConfig.")),
+      field(std::move(field)),
+      here(std::move(here)),
+      saved(std::move(saved)) {}
+
 OptimizerParamSchedulerConfig constant_schedule(double lr, double weight_decay) {
   OptimizerParamSchedulerConfig config;
   config.max_lr = lr;
@@ -116,7 +171,7 @@ OptimizerParamSchedulerConfig constant_schedule(double lr, double weight_decay) 
 
 OptimizerParamScheduler::OptimizerParamScheduler(optimizer::Optimizer& optimizer,
                                                  const OptimizerParamSchedulerConfig& config)
-    : optimizer_(&optimizer), config_(config) {
+    : optimizer_(&optimizer), config_(completed(config, optimizer)) {
   check_config(config_);
   write_groups();
 }
@@ -132,10 +187,77 @@ void OptimizerParamScheduler::step(std::int64_t increment) {
 }
 
 double OptimizerParamScheduler::get_lr(const optimizer::ParamGroup& group) const {
+  return dispatch<targets::get_lr>(*this, group);
+}
+
+double OptimizerParamScheduler::get_wd() const {
   const auto& c = config_;
-  const double max_lr = group.max_lr.value_or(c.max_lr);
-  const double min_lr = group.min_lr.value_or(c.min_lr);
-  const std::int64_t t = num_steps_;
+  if (c.wd_incr_style == WdIncrStyle::constant || num_steps_ > c.wd_incr_steps) return *c.end_wd;
+  const double ratio = static_cast<double>(num_steps_) / static_cast<double>(c.wd_incr_steps);
+  const double share = c.wd_incr_style == WdIncrStyle::linear ? ratio : half_cosine(1.0 - ratio);
+  return *c.start_wd + share * (*c.end_wd - *c.start_wd);
+}
+
+void OptimizerParamScheduler::load_state(const OptimizerParamSchedulerState& saved) {
+  check_user(saved.num_steps >= 0, "the checkpoint's learning-rate schedule is at position ", saved.num_steps,
+             "; the checkpoint is damaged.");
+  auto merged = config_;
+  const auto take = [&](const char* name, auto OptimizerParamSchedulerConfig::*field) {
+    auto& mine = merged.*field;
+    const auto& theirs = saved.config.*field;
+    if (mine == theirs || merged.override) return;
+    if (!merged.use_checkpoint) throw ScheduleMismatch(name, shown(mine), shown(theirs));
+    mine = theirs;
+  };
+  using Config = OptimizerParamSchedulerConfig;
+  take("init_lr", &Config::init_lr);
+  take("max_lr", &Config::max_lr);
+  take("min_lr", &Config::min_lr);
+  take("lr_warmup_steps", &Config::lr_warmup_steps);
+  take("lr_decay_style", &Config::lr_decay_style);
+  take("start_wd", &Config::start_wd);
+  take("end_wd", &Config::end_wd);
+  take("wd_incr_style", &Config::wd_incr_style);
+  take("stablelm2_scheduler_config", &Config::stablelm2_scheduler_config);
+  // Lengths count only where a style looks at them: a constant rate may go on for longer than it was first
+  // told.
+  if (merged.lr_decay_style != LrDecayStyle::constant) take("lr_decay_steps", &Config::lr_decay_steps);
+  if (merged.wd_incr_style != WdIncrStyle::constant) take("wd_incr_steps", &Config::wd_incr_steps);
+  if (merged.lr_decay_style == LrDecayStyle::wsd) {
+    take("lr_wsd_decay_steps", &Config::lr_wsd_decay_steps);
+    take("lr_wsd_decay_style", &Config::lr_wsd_decay_style);
+  }
+  merged = completed(merged, *optimizer_);
+  check_config(merged);
+  config_ = merged;
+  num_steps_ = saved.num_steps;
+  write_groups();
+}
+
+void OptimizerParamScheduler::write_groups() {
+  const double weight_decay = get_wd();
+  for (auto& group : optimizer_->param_groups) {
+    check_bounds(group.min_lr.value_or(*config_.min_lr), group.max_lr.value_or(*config_.max_lr),
+                 "a parameter group");
+    group.lr = get_lr(group);
+    group.weight_decay = weight_decay * group.wd_mult;
+  }
+}
+
+}  // namespace mgfl::scheduler
+
+namespace mgfl {
+
+double implementation<targets::get_lr, vendors::original>::call(
+    const scheduler::OptimizerParamScheduler& self, const optimizer::ParamGroup& group) {
+  using scheduler::LrDecayStyle;
+  const auto& c = self.config();
+  check_user(
+      !c.stablelm2_scheduler_config && c.lr_decay_style != LrDecayStyle::warmup_stable_decay,
+      "the schedules of stablelm2_scheduler_config and of warmup-stable-decay are vendor default's; this "
+      "build's override of OptimizerParamScheduler.get_lr has to hand them to it.");
+  const double max_lr = group.max_lr.value_or(*c.max_lr), min_lr = group.min_lr.value_or(*c.min_lr);
+  const std::int64_t t = self.num_steps();
   if (c.lr_warmup_steps > 0 && t <= c.lr_warmup_steps)
     return c.init_lr + (max_lr - c.init_lr) * static_cast<double>(t) / static_cast<double>(c.lr_warmup_steps);
   if (c.lr_decay_style == LrDecayStyle::constant) return max_lr;
@@ -148,71 +270,9 @@ double OptimizerParamScheduler::get_lr(const optimizer::ParamGroup& group) const
   const double ratio =
       static_cast<double>(t - c.lr_warmup_steps) / static_cast<double>(c.lr_decay_steps - c.lr_warmup_steps);
   double share = 1.0 - ratio;
-  if (c.lr_decay_style == LrDecayStyle::cosine) share = half_cosine(ratio);
-  if (c.lr_decay_style == LrDecayStyle::wsd) share = wsd_share(c, t);
+  if (c.lr_decay_style == LrDecayStyle::cosine) share = scheduler::half_cosine(ratio);
+  if (c.lr_decay_style == LrDecayStyle::wsd) share = scheduler::wsd_share(c, t);
   return min_lr + share * (max_lr - min_lr);
 }
 
-double OptimizerParamScheduler::get_wd() const {
-  const auto& c = config_;
-  if (c.wd_incr_style == WdIncrStyle::constant || num_steps_ > c.wd_incr_steps) return c.end_wd;
-  const double ratio = static_cast<double>(num_steps_) / static_cast<double>(c.wd_incr_steps);
-  const double share = c.wd_incr_style == WdIncrStyle::linear ? ratio : half_cosine(1.0 - ratio);
-  return c.start_wd + share * (c.end_wd - c.start_wd);
-}
-
-void OptimizerParamScheduler::load_state(const OptimizerParamSchedulerState& saved) {
-  check_user(saved.num_steps >= 0, "the checkpoint's learning-rate schedule is at position ", saved.num_steps,
-             "; the checkpoint is damaged.");
-  auto merged = config_;
-  const auto shown = [](const auto& value) {
-    if constexpr (std::is_enum_v<std::remove_cvref_t<decltype(value)>>)
-      return to_string(value);
-    else
-      return value;
-  };
-  const auto take = [&](std::string_view name, auto OptimizerParamSchedulerConfig::*field) {
-    auto& mine = merged.*field;
-    const auto& theirs = saved.config.*field;
-    if (mine == theirs || merged.override) return;
-    check_user(merged.use_checkpoint, "the schedule's ", name, " is ", shown(mine), " here and ",
-               shown(theirs),
-               " in the checkpoint; give the same value, or choose with --override-opt-param-scheduler (this "
-               "one) or",
-               " --use-checkpoint-opt-param-scheduler (the checkpoint's).");
-    mine = theirs;
-  };
-  using Config = OptimizerParamSchedulerConfig;
-  take("init_lr", &Config::init_lr);
-  take("max_lr", &Config::max_lr);
-  take("min_lr", &Config::min_lr);
-  take("lr_warmup_steps", &Config::lr_warmup_steps);
-  take("lr_decay_style", &Config::lr_decay_style);
-  take("start_wd", &Config::start_wd);
-  take("end_wd", &Config::end_wd);
-  take("wd_incr_style", &Config::wd_incr_style);
-  // Lengths count only where a style looks at them: a constant rate may go on for longer than it was first
-  // told.
-  if (merged.lr_decay_style != LrDecayStyle::constant) take("lr_decay_steps", &Config::lr_decay_steps);
-  if (merged.wd_incr_style != WdIncrStyle::constant) take("wd_incr_steps", &Config::wd_incr_steps);
-  if (merged.lr_decay_style == LrDecayStyle::wsd) {
-    take("lr_wsd_decay_steps", &Config::lr_wsd_decay_steps);
-    take("lr_wsd_decay_style", &Config::lr_wsd_decay_style);
-  }
-  check_config(merged);
-  config_ = merged;
-  num_steps_ = saved.num_steps;
-  write_groups();
-}
-
-void OptimizerParamScheduler::write_groups() {
-  const double weight_decay = get_wd();
-  for (auto& group : optimizer_->param_groups) {
-    check_bounds(group.min_lr.value_or(config_.min_lr), group.max_lr.value_or(config_.max_lr),
-                 "a parameter group");
-    group.lr = get_lr(group);
-    group.weight_decay = weight_decay * group.wd_mult;
-  }
-}
-
-}  // namespace mgfl::scheduler
+}  // namespace mgfl

@@ -255,11 +255,11 @@ struct Params {
 /// An optimizer of one's own: heavy-ball momentum.
 class Momentum {
  public:
-  Momentum(const optimizer::ParamBuffer& buffer, const optimizer::OptimizerConfig&)
+  Momentum(const optimizer::ParamBuffer& buffer, const optimizer::OptimizerConfig& config)
       : velocity(zeros({buffer.main_params.numel()}, buffer.main_params.scalar_type())),
-        segments_(optimizer::decay_segments(buffer)) {}
+        segments_(optimizer::segments_of(buffer, config)) {}
   static std::vector<optimizer::ParamGroup> param_groups(const optimizer::OptimizerConfig& config) {
-    return optimizer::decay_groups(config);
+    return optimizer::param_groups_of(config);
   }
   void step(optimizer::Shard& shard, const std::vector<optimizer::ParamGroup>& groups, double grad_scale) {
     velocity.mul_(0.5).add_(shard.main_grads, grad_scale);

@@ -11,7 +11,7 @@ namespace mgfl {
 template <>
 struct manifest<vendors::default_> {
   using overrides = list<targets::get_grad_norm_fp32, targets::unscale_main_grads, targets::CosineAnnealingLR,
-                         targets::allreduce_embedding_grad, targets::get_device>;
+                         targets::get_lr, targets::allreduce_embedding_grad, targets::get_device>;
 };
 
 }  // namespace mgfl

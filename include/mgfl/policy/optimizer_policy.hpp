@@ -4,8 +4,10 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -15,14 +17,34 @@
 
 namespace mgfl::optimizer {
 
+/// The mathematics of a step; `adam` is AdamW.
+enum class OptimizerKind { adam, sgd };
+
+/// Rates and decay of the parameters whose name fits a pattern.
+struct ParamGroupOverride {
+  std::string name;                      // Megatron's; each * stands for any text: "decoder.layers.0.*"
+  std::optional<double> max_lr, min_lr;  // in place of the schedule's
+  std::optional<double> wd_mult;         // multiplies the weight decay; else 1, and 0 for norms and biases
+};
+
 /// What a user sets. Names and defaults are Megatron's OptimizerConfig.
 struct OptimizerConfig {
-  double lr = 1e-3;
+  OptimizerKind optimizer = OptimizerKind::adam;
+  double lr = 1e-3;  // a schedule without max_lr, min_lr, start_wd and end_wd of its own takes these three
   double min_lr = 0.0;
   double weight_decay = 0.01;
+  std::optional<double> decoupled_lr, decoupled_min_lr;  // of embedding and output layer
+  bool apply_wd_to_qk_layernorm = false;
+  std::vector<ParamGroupOverride> overrides;  // the last one that fits a parameter counts, decoupled_lr first
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_eps = 1e-8;
-  double clip_grad = 1.0;  // 0: no clipping
+  double sgd_momentum = 0.9;
+  double clip_grad = 1.0;       // longest gradient; 0: no clipping
+  double grad_norm_type = 2.0;  // of that length: p of a p-norm, 1 or more, or infinity
+  double grad_norm_skip_threshold = std::numeric_limits<double>::infinity();  // longer ones: no step is made
   bool log_num_zeros_in_grad = false;
+  // Ends the run with an error after as many skipped steps in a row, overflows that a dynamic loss scale
+  // still answers by shrinking not counted; 0: never.
+  std::int64_t max_skipped_steps = 20;
   // loss scaling, fp16 only
   std::optional<double> loss_scale;  // set: constant
   double initial_loss_scale = 4294967296.0, min_loss_scale = 1.0;
