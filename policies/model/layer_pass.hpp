@@ -9,6 +9,7 @@
 #include "policies/kernels/kernels.hpp"
 #include "policies/kernels/main_dtype.hpp"
 #include "policies/model/decoder.hpp"
+#include "policies/tensor_parallel/layers.hpp"
 
 namespace mgfl::model {
 
@@ -74,10 +75,12 @@ struct LayerPass {
             index < config.window_size.size() ? config.window_size[index] : 0};
   }
 
-  /// x w^T with w split over output rows: every rank computes its own columns.
-  static void column_parallel(const Act<placement::Replicated>& x, const Tensor& w, const Tensor& bias,
-                              Tensor& y) {
-    kernels::linear(x.tensor, w, bias, y);
+  /// x w^T of scratch.normed with w split over output rows: every rank computes its own columns.
+  template <class P>
+  void column_parallel(const Param<P>& weight, const std::optional<Param<P>>& bias, Scratch& scratch,
+                       Tensor& y) const {
+    const auto x = region.enter(Act<Stream>{scratch.normed}, scratch.gathered);
+    tensor_parallel::column_parallel_linear({weight.value, value_or_none(bias)}, x, y);
   }
 
   /// x w^T with w split over input columns: a summand, made whole by the group; the bias is added once.
@@ -106,8 +109,7 @@ struct LayerPass {
     kernels::rms_norm(stream, delta, layer.input_layernorm_weight.value, config.layernorm_epsilon,
                       saved.input, scratch.normed, saved.input_rstd);
     auto& projected = config.qk_layernorm ? saved.qkv_before_norm : saved.qkv;
-    column_parallel(region.enter(Act<Stream>{scratch.normed}, scratch.gathered),
-                    attention.linear_qkv_weight.value, value_or_none(attention.linear_qkv_bias), projected);
+    column_parallel(attention.linear_qkv_weight, attention.linear_qkv_bias, scratch, projected);
     kernels::qk_norm_rotary(projected, value_or_none(attention.q_layernorm_weight),
                             value_or_none(attention.k_layernorm_weight), config.layernorm_epsilon, cos, sin,
                             sizes.qkv, saved.qkv, saved.qk_rstd);
@@ -116,9 +118,7 @@ struct LayerPass {
                                        value_or_none(attention.linear_proj_bias), scratch, scratch.delta);
     kernels::rms_norm(saved.input, attended.tensor, layer.pre_mlp_layernorm_weight.value,
                       config.layernorm_epsilon, saved.middle, scratch.normed, saved.middle_rstd);
-    column_parallel(region.enter(Act<Stream>{scratch.normed}, scratch.gathered),
-                    layer.mlp.linear_fc1_weight.value, value_or_none(layer.mlp.linear_fc1_bias),
-                    saved.gate_up);
+    column_parallel(layer.mlp.linear_fc1_weight, layer.mlp.linear_fc1_bias, scratch, saved.gate_up);
     kernels::swiglu(saved.gate_up, scratch.activated);
     row_parallel(scratch.activated, layer.mlp.linear_fc2_weight.value,
                  value_or_none(layer.mlp.linear_fc2_bias), scratch, mlp_out);

@@ -7,6 +7,7 @@
 #include "mgfl/tensor/factory.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "policies/kernels/main_dtype.hpp"
+#include "policies/tensor_parallel/cross_entropy.hpp"
 
 namespace mgfl::model {
 
@@ -77,24 +78,6 @@ struct Pass {
         .exp_();
   }
 
-  /// Statistics of this rank's columns become those of all: sums of e^(z - m) are moved from its own largest
-  /// m to that of all ranks.
-  void combine(Tensor& top, Tensor& sum, Tensor& sum_z, Tensor& label_z) const {
-    if (!head.group) return;
-    const auto own = top.clone();
-    head.group->all_reduce(top, ReduceOp::max);
-    const auto shift = own.sub(top);  // at most 0; of a rank without columns so low that its factor is 0
-    const auto factor = shift.exp();
-    auto sums = empty({3, top.size(0)}, statistics);
-    sums.select(0, 0).copy_(sum.mul(factor));
-    sums.select(0, 1).copy_(sum.mul(shift).add_(sum_z).mul_(factor));
-    sums.select(0, 2).copy_(label_z);
-    head.group->all_reduce(sums);
-    sum.copy_(sums.select(0, 0));
-    sum_z.copy_(sums.select(0, 1));
-    label_z.copy_(sums.select(0, 2));
-  }
-
   /// Statistics of the chunk, turned into those of rows [first, first + rows) and log p(label).
   void statistics_of(std::int64_t first, std::int64_t rows, const Tensor& chunk, HeadStatistics& kept,
                      Tensor& log_probs) {
@@ -104,7 +87,7 @@ struct Pass {
     const auto given = seen(first, rows, chunk);
     kernels::vocab_row_statistics(given.logits, labels, given.scale, head.first_column, top, sum, sum_z,
                                   label_z);
-    combine(top, sum, sum_z, label_z);
+    if (head.group) tensor_parallel::combine_vocab_statistics({top, sum, sum_z, label_z}, *head.group);
     const auto log_sum = sum.log();
     kept.log_normalizer.narrow(0, first, rows).copy_(log_sum.add(top));
     kept.entropy.narrow(0, first, rows).copy_(log_sum.sub(sum_z.div(sum)));

@@ -49,7 +49,7 @@ struct ModelParallelSizes {
   int virtual_pipeline_model_parallel_size = 1;
   int context_parallel_size = 1;
   int expert_model_parallel_size = 1;
-  std::optional<int> expert_tensor_parallel_size;  // left out: as tensor_model_parallel_size
+  std::optional<int> expert_tensor_parallel_size = {};  // left out: as tensor_model_parallel_size
 };
 
 /// The extents of a world of so many ranks. UserError where the sizes do not divide it, or need more than

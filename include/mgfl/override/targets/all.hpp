@@ -11,6 +11,7 @@
 #include "mgfl/override/targets/engine.hpp"
 #include "mgfl/override/targets/kernels.hpp"
 #include "mgfl/override/targets/optimizer.hpp"
+#include "mgfl/override/targets/tensor_parallel.hpp"
 #include "mgfl/override/targets/training.hpp"
 
 namespace mgfl {
@@ -72,7 +73,8 @@ inline constexpr bool targets_are_distinct = detail::distinct<List>::checked > 0
 
 using all_targets = typename detail::concatenate<targets::optimizer_targets, targets::distributed_targets,
                                                  targets::kernel_targets, targets::dist_checkpointing_targets,
-                                                 targets::training_targets, targets::engine_targets>::type;
+                                                 targets::training_targets, targets::engine_targets,
+                                                 targets::tensor_parallel_targets>::type;
 static_assert(targets_are_distinct<all_targets>);
 
 }  // namespace mgfl

@@ -1,0 +1,18 @@
+/// Names of what tensor-parallel ranks do together.
+#pragma once
+
+#include "mgfl/override/target.hpp"
+
+namespace mgfl::targets {
+
+struct column_parallel_linear_forward
+    : target<"mgfl.core.tensor_parallel.layers.ColumnParallelLinear.forward"> {};
+struct vocab_parallel_cross_entropy
+    : target<"mgfl.core.tensor_parallel.cross_entropy.vocab_parallel_cross_entropy"> {};
+struct combine_vocab_statistics : target<"mgfl.core.tensor_parallel.cross_entropy.combine_vocab_statistics"> {
+};
+
+using tensor_parallel_targets =
+    list<column_parallel_linear_forward, vocab_parallel_cross_entropy, combine_vocab_statistics>;
+
+}  // namespace mgfl::targets
