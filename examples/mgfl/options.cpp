@@ -540,14 +540,15 @@ std::string as_toml(Table& table) {
 void check_values(const TrainOptions& options) {
   check_user(options.lr_decay_style != scheduler::LrDecayStyle::wsd || options.lr_wsd_decay_iters.has_value(),
              "--lr-decay-style WSD needs --lr-wsd-decay-iters N: iterations of its last part.");
-  const double decoupled = options.decoupled_lr.value_or(options.lr);
-  check_user(options.decoupled_min_lr.value_or(options.min_lr) <= decoupled, "--decoupled-lr ", decoupled,
-             " is below the lowest rate ", options.decoupled_min_lr.value_or(options.min_lr),
-             "; raise it, or lower --decoupled-min-lr.");
   // Both refuse what describes no schedule; one sample an iteration lets their messages count iterations.
   optimizer::Optimizer no_groups;
   scheduler::OptimizerParamScheduler(no_groups, scheduler_config(options, 1));
   optimizer::DynamicGradScaler(scaler_config(options));
+  if (options.decoupled_lr) {
+    const double lowest = options.decoupled_min_lr.value_or(options.min_lr);
+    check_user(lowest <= *options.decoupled_lr, "--decoupled-lr ", *options.decoupled_lr,
+               " is below the lowest rate, ", lowest, "; raise it, or give a lower --decoupled-min-lr.");
+  }
 }
 
 void check_values(const ScoreOptions& options) {
@@ -664,7 +665,7 @@ std::string in_flags(const scheduler::ScheduleMismatch& mismatch) {
       {"lr_decay_style", "--lr-decay-style"},
       {"start_wd", "--weight-decay"},
       {"end_wd", "--weight-decay"},
-      {"lr_decay_steps", "--lr-decay-iters, else --train-iters, x samples"},
+      {"lr_decay_steps", "--lr-decay-iters x samples"},
       {"lr_wsd_decay_steps", "--lr-wsd-decay-iters x samples"},
       {"lr_wsd_decay_style", "--lr-wsd-decay-style"}};
   const auto* flag = std::find_if(std::begin(flags), std::end(flags),

@@ -15,6 +15,7 @@
 #include "tests/mpi/shared_folder.hpp"
 #include "tests/support/engines.hpp"
 #include "tests/support/files.hpp"
+#include "tests/support/params.hpp"
 
 using namespace mgfl;
 using mgfl_test::files_of;
@@ -26,6 +27,7 @@ using mgfl_test::SharedFolder;
 using test::Fixture;
 using test::max_difference;
 using test::numbers;
+using test::Params;
 
 namespace {
 
@@ -226,31 +228,6 @@ TEST_CASE_TEMPLATE(
 // ---- without an engine: buffers of any size
 
 namespace {
-
-/// Parameters of these shapes in one buffer; matrices decay.
-struct Params {
-  Params(const std::vector<std::vector<std::int64_t>>& shapes, at::ScalarType model, at::ScalarType main,
-         std::optional<std::pair<int, int>> place)
-      : descs(shapes.size()), values(shapes.size()), grads(shapes.size()) {
-    std::vector<ParamRef> params;
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      descs[i].name = concat("weight ", i);
-      descs[i].shape = shapes[i];
-      descs[i].weight_decay = shapes[i].size() > 1;
-      params.push_back({&descs[i], &values[i], &grads[i]});
-    }
-    buffer = optimizer::allocate_weights(params, model);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i].copy_(
-          test::waves(values[i].numel(), 0.3 + 0.1 * static_cast<double>(i)).view(values[i].sizes()));
-    if (place) optimizer::shard(buffer, place->first, place->second);
-    optimizer::allocate_training(buffer, main);
-  }
-
-  std::vector<ParamDesc> descs;
-  std::vector<Tensor> values, grads;
-  optimizer::ParamBuffer buffer;
-};
 
 /// An optimizer of one's own: heavy-ball momentum.
 class Momentum {

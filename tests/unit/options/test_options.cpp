@@ -86,6 +86,9 @@ TEST_CASE("defaults are Megatron's") {
   CHECK(t.adam_beta2 == 0.999);
   CHECK(t.adam_eps == 1e-8);
   CHECK(t.clip_grad == 1.0);
+  CHECK(t.optimizer == "adam");
+  CHECK(t.sgd_momentum == 0.9);
+  CHECK_FALSE(t.decoupled_lr);
   CHECK(t.seed == 1234);
   CHECK(t.initial_loss_scale == 4294967296.0);
   CHECK(t.loss_scale_window == 1000);
@@ -302,7 +305,6 @@ TEST_CASE("what this version lacks is accepted at its default only") {
                                        {"--sequence-parallel"},
                                        {"--recompute-granularity", "full"},
                                        {"--attention-dropout", "0.1"},
-                                       {"--optimizer", "sgd"},
                                        {"--moe-aux-loss-coeff", "0.01"},
                                        {"--async-save"}};
   for (const auto& flag : lacking) {
@@ -311,6 +313,31 @@ TEST_CASE("what this version lacks is accepted at its default only") {
     CHECK(contains(message, flag.front()));
     CHECK(contains(message, "this version"));
   }
+}
+
+TEST_CASE("the optimizer, and rates of embedding and output layer") {
+  const auto t = as<TrainOptions>(train + Arguments{"--optimizer", "sgd", "--sgd-momentum", "0.5",
+                                                    "--decoupled-lr", "1e-3", "--decoupled-min-lr", "1e-5"});
+  CHECK(t.optimizer == "sgd");
+  CHECK(t.sgd_momentum == 0.5);
+  CHECK(t.decoupled_lr == 1e-3);
+  CHECK(t.decoupled_min_lr == 1e-5);
+  CHECK(contains(refusal(train + Arguments{"--optimizer", "lion"}), "adam, sgd"));
+  CHECK(contains(refusal(train + Arguments{"--sgd-momentum", "1"}), "--sgd-momentum"));
+  CHECK(contains(refusal(train + Arguments{"--decoupled-min-lr", "1e-5"}), "--decoupled-lr"));
+  CHECK(contains(refusal(train + Arguments{"--min-lr", "1e-5", "--decoupled-lr", "1e-6"}),
+                 "--decoupled-min-lr"));
+  const auto stable = train + Arguments{"--lr-decay-style", "warmup-stable-decay"};
+  CHECK(scheduler_config(as<TrainOptions>(stable), 4).lr_decay_style ==
+        mgfl::scheduler::LrDecayStyle::warmup_stable_decay);
+}
+
+TEST_CASE("a schedule that is not the checkpoint's is named by its flag") {
+  const auto text = in_flags({"lr_decay_steps", "80", "160"});
+  CHECK(contains(text, "lr_decay_steps (--lr-decay-iters x samples) is 80 here and 160 in"));
+  CHECK(contains(text, "--override-opt-param-scheduler"));
+  CHECK(contains(in_flags({"max_lr", "1", "2"}), "max_lr (--lr) is 1 here and 2 in the checkpoint"));
+  CHECK(contains(in_flags({"wd_incr_steps", "1", "2"}), "wd_incr_steps is 1 here"));
 }
 
 TEST_CASE("the optimizer's state: on every rank, or split over them") {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mgfl/base/error.hpp"
-#include "policies/scheduler/optimizer_param_scheduler.hpp"
+#include "policies/scheduler/get_lr_decl.hpp"
 
 using namespace mgfl::scheduler;
 using mgfl::optimizer::Optimizer;
@@ -126,6 +126,14 @@ TEST_CASE("settings that differ from the checkpoint's need a decision") {
   OptimizerParamScheduler strict(optimizer, config);
   const auto text = refusal([&] { strict.load_state(original.state()); });
   CHECK(text.find("max_lr is 2 here and 1 in the checkpoint") != std::string::npos);
+  CHECK(text.find("--") == std::string::npos);  // C++ has no flags
+  try {
+    strict.load_state(original.state());
+  } catch (const ScheduleMismatch& mismatch) {
+    CHECK(mismatch.field == "max_lr");
+    CHECK(mismatch.here == "2");
+    CHECK(mismatch.saved == "1");
+  }
   CHECK(strict.num_steps() == 0);
   CHECK(strict.config().max_lr == 2);
 
@@ -202,8 +210,174 @@ TEST_CASE("lengths without warm-up, and lengths that describe no schedule") {
         std::string::npos);
 }
 
+TEST_CASE("what the schedule leaves open is the optimizer's") {
+  auto optimizer = groups(2);
+  optimizer.lr = 1;
+  optimizer.min_lr = 0.25;
+  optimizer.weight_decay = 0.5;
+  optimizer.param_groups[1].max_lr = 2;
+  optimizer.param_groups[1].wd_mult = 0;
+  OptimizerParamSchedulerConfig open;
+  open.lr_warmup_steps = 4;
+  open.lr_decay_steps = 10;
+  OptimizerParamScheduler scheduler(optimizer, open);
+  CHECK(scheduler.config().max_lr == 1.0);
+  CHECK(scheduler.config().end_wd == 0.5);
+  scheduler.step(4);
+  CHECK(optimizer.param_groups[0].lr == 1);
+  CHECK(optimizer.param_groups[1].lr == 2);
+  CHECK(optimizer.param_groups[0].weight_decay == 0.5);
+  CHECK(optimizer.param_groups[1].weight_decay == 0);
+  scheduler.step(7);
+  CHECK(optimizer.param_groups[0].lr == 0.25);
+  CHECK(optimizer.param_groups[1].lr == 0.25);
+
+  open.max_lr = 0;  // given, so it counts
+  open.min_lr = 0;
+  open.start_wd = open.end_wd = 0;
+  OptimizerParamScheduler zero(optimizer, open);
+  zero.step(4);
+  CHECK(optimizer.param_groups[0].lr == 0);
+  CHECK(optimizer.param_groups[0].weight_decay == 0);
+  // A saved schedule has nothing open, so that another lr of the optimizer's is noticed.
+  OptimizerParamSchedulerConfig again;
+  again.lr_warmup_steps = 4;
+  again.lr_decay_steps = 10;
+  optimizer.lr = 3;
+  OptimizerParamScheduler changed(optimizer, again);
+  CHECK(refusal([&] { changed.load_state(scheduler.state()); }).find("max_lr is 3 here and 1") !=
+        std::string::npos);
+  optimizer.min_lr = 4;
+  CHECK(refusal([&] { OptimizerParamScheduler s(optimizer, again); }).find("min_lr 4") != std::string::npos);
+}
+
+TEST_CASE("no schedule of any style and length gives a rate that is not finite") {
+  for (int style = 0; style <= static_cast<int>(LrDecayStyle::warmup_stable_decay); ++style)
+    for (const std::int64_t warmup : {0, 1, 2})
+      for (const std::int64_t decay : {1, 2, 3, 5, 12})
+        for (const std::int64_t wsd : {1, 2, 12}) {
+          OptimizerParamSchedulerConfig config;
+          config.max_lr = 1;
+          config.min_lr = 0.1;
+          config.lr_warmup_steps = warmup;
+          config.lr_decay_steps = decay;
+          config.lr_wsd_decay_steps = wsd;
+          config.lr_decay_style = static_cast<LrDecayStyle>(style);
+          auto optimizer = groups();
+          const auto run = [&] {
+            OptimizerParamScheduler scheduler(optimizer, config);
+            for (int t = 0; t < 20; ++t, scheduler.step(1)) {
+              CHECK(optimizer.param_groups[0].lr >= 0);
+              CHECK(optimizer.param_groups[0].lr <= 1);
+            }
+          };
+          CAPTURE(style);
+          CAPTURE(warmup);
+          CAPTURE(decay);
+          const bool none = warmup >= decay || (config.lr_decay_style == LrDecayStyle::wsd && wsd > decay);
+          CHECK((refusal(run) != "") == none);
+        }
+}
+
+TEST_CASE("warmup-stable-decay halves the rate once a tenth of its stable part, from there on") {
+  auto config = short_schedule();
+  config.lr_decay_style = LrDecayStyle::warmup_stable_decay;
+  config.min_lr = 0.01;
+  config.lr_warmup_steps = 4;
+  config.lr_decay_steps = 26;  // 22 after the warm-up: 20 and 2, counted from 0
+  auto optimizer = groups();
+  OptimizerParamScheduler scheduler(optimizer, config);
+  const double expected[] = {0, .25, .5, .75, 1};
+  for (int t = 0; t <= 28; ++t, scheduler.step(1)) {
+    CAPTURE(t);
+    const double rate = t <= 4 ? expected[t] : t < 20 ? 1 : t <= 26 ? std::pow(.5, (t - 20) / 2.0) : 0.01;
+    CHECK(equal(optimizer.param_groups[0].lr, rate));
+  }
+}
+
+TEST_CASE("the stages of StableLM 2 follow their formula, wherever a run resumes") {
+  StableLm2SchedulerConfig stages;
+  stages.cosine_max_lr = 1;
+  stages.cosine_period_samples = 16;
+  stages.cosine_samples = 8;
+  stages.alpha = 0.5;
+  stages.beta = 1;
+  stages.global_batch_size = 4;
+  stages.rsqrt_samples = 12;
+  auto config = short_schedule();
+  config.min_lr = 0.02;
+  config.lr_warmup_steps = 2;
+  config.lr_decay_steps = 20;
+  config.stablelm2_scheduler_config = stages;
+  const auto expected = [&](int t, std::int64_t decay_samples) {
+    if (t <= 2) return t / 2.0;
+    if (t > 20) return 0.02;
+    if (t <= 8) return 0.1 + 0.9 * 0.5 * (std::cos(2 * 3.14159265358979323846 * t / 16) + 1);
+    if (t <= 12) return 0.5 / std::sqrt(t / 4.0 + 1);
+    const double last = 0.5 / std::sqrt(12 / 4.0 + 1);
+    if (decay_samples == 0) return last * (1 - (t - 12) / 8.0);
+    const double end = std::min<double>(20, 12 + static_cast<double>(decay_samples));
+    return t <= end ? 0.02 + (1 - (t - 12) / (end - 12)) * (last - 0.02) : 0.02;
+  };
+  for (const std::int64_t decay_samples : {0, 4, 100}) {
+    config.stablelm2_scheduler_config->decay_samples = decay_samples;
+    for (const int increment : {1, 3, 7}) {
+      auto optimizer = groups();
+      OptimizerParamScheduler scheduler(optimizer, config);
+      for (int t = 0; t <= 22; t += increment, scheduler.step(increment)) {
+        CAPTURE(t);
+        CHECK(equal(optimizer.param_groups[0].lr, expected(t, decay_samples)));
+        auto other = groups();
+        OptimizerParamScheduler resumed(other, config);
+        resumed.load_state(scheduler.state());
+        CHECK(other.param_groups[0].lr == optimizer.param_groups[0].lr);
+      }
+    }
+  }
+  auto optimizer = groups();
+  OptimizerParamScheduler original(optimizer, config);
+  config.stablelm2_scheduler_config->alpha = 0.25;
+  OptimizerParamScheduler changed(optimizer, config);
+  CHECK(refusal([&] {
+          changed.load_state(original.state());
+        }).find("stablelm2_scheduler_config is {cosine_max_lr 1,") != std::string::npos);
+  config.stablelm2_scheduler_config.reset();
+  OptimizerParamScheduler without(optimizer, config);
+  CHECK(refusal([&] {
+          without.load_state(original.state());
+        }).find("stablelm2_scheduler_config is not set here and {cosine_max_lr 1,") != std::string::npos);
+
+  const auto refused = [&](auto change) {
+    config.stablelm2_scheduler_config = stages;
+    change(*config.stablelm2_scheduler_config);
+    return refusal([&] { OptimizerParamScheduler s(optimizer, config); });
+  };
+  CHECK(refused([](auto&) {}) == "");
+  CHECK(refused([](auto& c) { c.cosine_period_samples = 0; }).find("cosine_period_samples 0") !=
+        std::string::npos);
+  CHECK(refused([](auto& c) { c.global_batch_size = 0; }) != "");
+  CHECK(refused([](auto& c) { c.cosine_samples = -1; }) != "");
+  CHECK(refused([](auto& c) { c.rsqrt_samples = 8; }) != "");
+  CHECK(refused([](auto& c) { c.decay_samples = -1; }) != "");
+  CHECK(refused([](auto& c) { c.beta = -1; }) != "");
+}
+
+TEST_CASE("Megatron's body knows Megatron's styles, and refuses vendor default's") {
+  using Original = mgfl::implementation<mgfl::targets::get_lr, mgfl::vendors::original>;
+  auto optimizer = groups();
+  OptimizerParamScheduler scheduler(optimizer, short_schedule());
+  scheduler.step(7);
+  CHECK(Original::call(scheduler, optimizer.param_groups[0]) == optimizer.param_groups[0].lr);
+  auto config = short_schedule();
+  config.lr_decay_style = LrDecayStyle::warmup_stable_decay;
+  OptimizerParamScheduler theirs(optimizer, config);
+  CHECK(refusal([&] { Original::call(theirs, optimizer.param_groups[0]); }).find("vendor default's") !=
+        std::string::npos);
+}
+
 TEST_CASE("styles have Megatron's names") {
-  for (const char* name : {"constant", "linear", "cosine", "inverse-square-root", "WSD"})
+  for (const char* name :
+       {"constant", "linear", "cosine", "inverse-square-root", "WSD", "warmup-stable-decay"})
     CHECK(to_string(lr_decay_style(name)) == name);
   for (const char* name : {"linear", "cosine", "exponential", "minus_sqrt"})
     CHECK(to_string(wsd_decay_style(name)) == name);
