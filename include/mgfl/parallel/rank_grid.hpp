@@ -2,6 +2,7 @@
 /// Mirrors megatron.core.parallel_state.RankGenerator and the groups of initialize_model_parallel.
 #pragma once
 
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -148,6 +149,14 @@ enum class Group {
   expert_data_parallel
 };
 
+namespace detail {
+/// What the groups of each kind reach over.
+inline constexpr Axes axes_of_groups[] = {"dp", "dp-cp", "cp",       "tp",       "pp",    "tp-pp",
+                                          "pp", "pp",    "tp-dp-cp", "tp-dp",    "tp-cp",  // dense
+                                          "ep", "tp",    "tp-ep",    "tp-ep-pp", "dp"};    // experts
+static_assert(std::size(axes_of_groups) == int(Group::expert_data_parallel) + 1);
+}  // namespace detail
+
 /// The grids of dense and of expert layers over the same ranks, and every group of them.
 class RankGrid {
  public:
@@ -219,12 +228,7 @@ class RankGrid {
   constexpr const RankGenerator& generator(Group group) const {
     return of_experts(group) ? expert_ : decoder_;
   }
-  static constexpr Axes axes(Group group) {
-    constexpr std::string_view all[] = {"dp", "dp-cp", "cp",       "tp",       "pp",    "tp-pp",
-                                        "pp", "pp",    "tp-dp-cp", "tp-dp",    "tp-cp",  // dense
-                                        "ep", "tp",    "tp-ep",    "tp-ep-pp", "dp"};    // experts
-    return all[int(group)];
-  }
+  static constexpr const Axes& axes(Group group) { return detail::axes_of_groups[int(group)]; }
 
   Extents extents_;
   RankGenerator decoder_, expert_;

@@ -211,9 +211,10 @@ TEST_CASE("groups in any order of axes are those that loops find") {
                          "dp-tp-ep-cp-pp",
                          {{"dp", 4}, {"tp", 3}, {"pp", 2}},
                          {{"dp", 2}, {"tp", 3}, {"ep", 2}, {"pp", 2}}}};
-  for (const auto& [extents, order, dense, experts] : cases) {
-    CAPTURE(order);
-    const RankGrid grid(extents, order);
+  for (const Case& wanted : cases) {
+    CAPTURE(wanted.order);
+    const auto &dense = wanted.dense, &experts = wanted.experts;
+    const RankGrid grid(wanted.extents, wanted.order);
     check_groups(grid, Group::data_parallel, groups_by_loops(dense, {"dp"}));
     check_groups(grid, Group::data_parallel_with_context, groups_by_loops(dense, {"dp", "cp"}));
     check_groups(grid, Group::context_parallel, groups_by_loops(dense, {"cp"}));
