@@ -33,7 +33,9 @@ struct Rank {
 };
 
 inline parallel::ModelParallelSizes model_parallel_sizes(const ParallelOptions& options) {
-  return {.tensor_model_parallel_size = static_cast<int>(options.tensor_model_parallel_size)};
+  parallel::ModelParallelSizes sizes;
+  sizes.tensor_model_parallel_size = static_cast<int>(options.tensor_model_parallel_size);
+  return sizes;
 }
 
 /// Whether the engine has a value head, else a language model's.

@@ -7,6 +7,7 @@
 
 #include "mgfl/base/error.hpp"
 #include "mgfl/parallel/activation.hpp"
+#include "mgfl/parallel/model_fit.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "policies/kernels/main_dtype.hpp"
@@ -93,6 +94,13 @@ const parallel::ModelParallel& checked(const TransformerConfig& config,
                                        const parallel::ModelParallel& parallel) {
   check_user(parallel.make_vocab_size_divisible_by >= 1, "make_vocab_size_divisible_by is ",
              parallel.make_vocab_size_divisible_by, "; it must be at least 1.");
+  parallel::Extents extents;
+  extents.tp = parallel.tensor_parallel.size();
+  parallel::check_model_fits({.num_layers = config.num_layers,
+                              .num_attention_heads = config.num_attention_heads,
+                              .num_query_groups = config.num_query_groups,
+                              .ffn_hidden_size = config.ffn_hidden_size},
+                             extents);
   return parallel;
 }
 

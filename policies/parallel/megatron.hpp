@@ -3,10 +3,12 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "mgfl/parallel/rank_grid.hpp"
 #include "mgfl/policy/parallel_policy.hpp"
 
 namespace mgfl::parallel {
@@ -38,8 +40,7 @@ struct Context {
 /// Data parallelism over all ranks of `world`; `alone` is a group of this rank only.
 template <Communicator C>
 Context<C> data_parallel_context(C& world, C& alone) {
-  const auto extents = extents_for_world(world.size(), 1, 1, 1);
-  return {extents, place_of(world.rank(), extents), &world, &alone, &world, &alone};
+  return {{.dp = world.size()}, {.dp = world.rank()}, &world, &alone, &world, &alone};
 }
 
 /// Megatron's arguments of initialize_model_parallel; data parallelism is what remains of the world.
@@ -49,7 +50,8 @@ struct ModelParallelSizes {
   int virtual_pipeline_model_parallel_size = 1;
   int context_parallel_size = 1;
   int expert_model_parallel_size = 1;
-  std::optional<int> expert_tensor_parallel_size = {};  // left out: as tensor_model_parallel_size
+  std::optional<int> expert_tensor_parallel_size = std::nullopt;  // left out: as tensor_model_parallel_size
+  std::string order{default_order};  // of the axes over the ranks, the leftmost fastest
 };
 
 /// The extents of a world of so many ranks. UserError where the sizes do not divide it, or need more than
@@ -64,31 +66,31 @@ template <Communicator C>
 requires HasSplit<C>
 class ParallelState {
  public:
-  /// UserError as checked_extents. Collective.
+  /// UserError as checked_extents and RankGrid. Collective.
   ParallelState(C world, const ModelParallelSizes& sizes)
       : world_(std::move(world)),
-        extents_(checked_extents(world_.size(), sizes)),
-        place_(place_of(world_.rank(), extents_)),
-        tensor_parallel_(group_of({.pp = place_.pp, .cp = place_.cp, .dp = place_.dp}, "tensor parallel")),
-        data_parallel_(group_of({.tp = place_.tp, .pp = place_.pp}, "data parallel")),
-        model_parallel_(group_of({.cp = place_.cp, .dp = place_.dp}, "model parallel")) {}
+        grid_(checked_extents(world_.size(), sizes), sizes.order),
+        tensor_parallel_(group_of(Group::tensor_model_parallel, "tensor parallel")),
+        data_parallel_(group_of(Group::data_parallel_with_context, "data parallel")),
+        model_parallel_(group_of(Group::model_parallel, "model parallel")) {}
   ParallelState(const ParallelState&) = delete;
   ParallelState& operator=(const ParallelState&) = delete;
 
   C& world() { return world_; }
+  const RankGrid& grid() const { return grid_; }
   Context<C> context() {
-    return {extents_, place_, &world_, &tensor_parallel_, &data_parallel_, &model_parallel_};
+    return {grid_.extents(), grid_.place(world_.rank()), &world_, &tensor_parallel_, &data_parallel_,
+            &model_parallel_};
   }
 
  private:
-  /// The ranks of one group give the same first member.
-  C group_of(const Place& first, std::string_view name) {
-    return world_.split(rank_of(first, extents_), world_.rank(), name);
+  C group_of(Group group, std::string_view name) {
+    const int rank = world_.rank();
+    return world_.split(grid_.group_of(group, rank), grid_.member_of(group, rank), name);
   }
 
   C world_;
-  Extents extents_;
-  Place place_;
+  RankGrid grid_;
   C tensor_parallel_, data_parallel_, model_parallel_;
 };
 

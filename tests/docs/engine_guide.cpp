@@ -7,6 +7,7 @@
 
 #include "acme/engine/build_optimizer.hpp"
 #include "acme/engine/fast.hpp"
+#include "mgfl/policy/static_model.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "mgfl/tensor/tensor_of.hpp"
 #include "policies/engine/megatron_engine.hpp"
@@ -27,6 +28,10 @@ namespace life {
 namespace losses {
 // block: Losses and metrics
 }  // namespace losses
+
+namespace layouts {
+// block: Layouts
+}  // namespace layouts
 
 namespace chosen {
 // block: Choosing an engine by name
@@ -57,6 +62,13 @@ TEST_CASE("life of an engine") {
   std::filesystem::current_path(before);
   CHECK(std::filesystem::exists(place / "out" / "config.json"));
   std::filesystem::remove_all(place);
+}
+
+TEST_CASE("layouts") {
+  static_assert(parallel::ParallelPolicy<layouts::Checked> &&
+                layouts::Checked::tensor_model_parallel_size == 2);
+  CHECK_NOTHROW(parallel::check_model_fits<layouts::Checked>(layouts::qwen3_8b, {.tp = 2, .dp = 3}));
+  CHECK(layouts::main_of_two_by_n() == 1);  // a process alone has no second rank
 }
 
 TEST_CASE("batches, losses and metrics") {

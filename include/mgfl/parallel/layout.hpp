@@ -1,10 +1,8 @@
-/// Extents of the parallel axes and the rank grid in Megatron's order; the same constexpr checks serve static
-/// and run-time sizes.
+/// Extents of the parallel axes, and the rules that a layout of any size obeys; the same constexpr checks
+/// serve static and run-time sizes.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string>
 
 #include "mgfl/base/error.hpp"
 
@@ -25,36 +23,42 @@ struct Place {
   int tp = 0, pp = 0, cp = 0, dp = 0;
 };
 
-/// Order tp-cp-ep-dp-pp, leftmost fastest: rank = tp + tp_size * (cp + cp_size * (dp + dp_size * pp)).
-/// Mirrors megatron.core.parallel_state.initialize_model_parallel.
-constexpr Place place_of(int rank, const Extents& extents) {
-  Place place;
-  place.tp = rank % extents.tp;
-  rank /= extents.tp;
-  place.cp = rank % extents.cp;
-  rank /= extents.cp;
-  place.dp = rank % extents.dp;
-  place.pp = rank / extents.dp;
-  return place;
+/// UserError where a size is below 1, or model chunks are asked for without pipeline stages.
+constexpr void check_extents(const Extents& extents) {
+  const struct {
+    const char* name;
+    int size;
+  } all[] = {{"tensor-model-parallel-size", extents.tp},
+             {"pipeline-model-parallel-size", extents.pp},
+             {"virtual-pipeline-model-parallel-size", extents.vpp},
+             {"context-parallel-size", extents.cp},
+             {"expert-model-parallel-size", extents.ep},
+             {"expert-tensor-parallel-size", extents.etp},
+             {"data-parallel size", extents.dp}};
+  for (const auto& [name, size] : all)
+    if (size < 1) throw UserError(concat("layout: ", name, " is ", size, "; it must be 1 or more."));
+  if (extents.vpp > 1 && extents.pp == 1)
+    throw UserError(concat("layout: virtual-pipeline-model-parallel-size ", extents.vpp,
+                           " needs pipeline-model-parallel-size 2 or more, which is 1; give it stages, or "
+                           "one chunk."));
 }
 
-constexpr int rank_of(const Place& place, const Extents& extents) {
-  return place.tp + extents.tp * (place.cp + extents.cp * (place.dp + extents.dp * place.pp));
-}
-
-static_assert(rank_of({.tp = 1, .pp = 1, .dp = 1}, {.tp = 2, .pp = 2, .cp = 2, .dp = 2}) == 1 + 8 + 4);
-static_assert(place_of(13, {.tp = 2, .pp = 2, .cp = 2, .dp = 2}).tp == 1);
-
-/// dp = world / (tp pp cp), refused with all numbers where it does not divide or one of them is below 1.
-inline Extents extents_for_world(int world, int tp, int pp, int cp) {
-  check_user(world > 0 && tp > 0 && pp > 0 && cp > 0, "world size ", world, ", tensor-model-parallel-size ",
-             tp, ", pipeline-model-parallel-size ", pp, " and context-parallel-size ", cp,
-             " must each be 1 or more.");
-  const int model = tp * pp * cp;
-  check_user(world % model == 0, "world size ", world, " is not divisible by tensor-model-parallel-size ", tp,
-             " x pipeline-model-parallel-size ", pp, " x context-parallel-size ", cp, " = ", model,
-             "; start a multiple of ", model, " processes.");
-  return {.tp = tp, .pp = pp, .cp = cp, .dp = world / model};
+/// `sizes` with dp = world / (tp pp cp), whatever their dp is. UserError, with all numbers, where that does
+/// not divide, and as check_extents. Mirrors megatron.core.parallel_state.initialize_model_parallel.
+constexpr Extents extents_for_world(int world, Extents sizes) {
+  sizes.dp = 1;
+  check_extents(sizes);
+  if (world < 1) throw UserError(concat("layout: world size ", world, " must be 1 or more."));
+  if (world % sizes.tp != 0 || world / sizes.tp % sizes.pp != 0 ||
+      world / sizes.tp / sizes.pp % sizes.cp != 0) {
+    const double model = double(sizes.tp) * sizes.pp * sizes.cp;
+    throw UserError(concat("layout: world size ", world, " is not divisible by tensor-model-parallel-size ",
+                           sizes.tp, " x pipeline-model-parallel-size ", sizes.pp,
+                           " x context-parallel-size ", sizes.cp, " = ", model, "; start a multiple of ",
+                           model, " processes."));
+  }
+  sizes.dp = world / sizes.tp / sizes.pp / sizes.cp;
+  return sizes;
 }
 
 /// UserError where an extent of a policy is neither `dynamic` nor the context's.

@@ -1,0 +1,18 @@
+// Four tensor-parallel ranks for 98 columns of the MLP.
+// expected-error: mgfl: tensor_model_parallel_size does not divide ffn_hidden_size.
+// only-error
+// needs LibTorch
+#include "mgfl/policy/static_model.hpp"
+#include "policies/parallel/megatron.hpp"
+#include "policies/parallel/self.hpp"
+
+using namespace mgfl::parallel;
+
+constexpr ModelSizes model{.num_layers = 12, .num_attention_heads = 8, .num_query_groups = 2, .ffn_hidden_size = 98};
+
+#ifdef MGFL_TWIN
+constexpr int size = 2;
+#else
+constexpr int size = 4;
+#endif
+template struct mgfl::parallel::StaticModel<model, Megatron<Tp<size>, Pp<1>, Cp<1>, Ep<1>, Self>>;
