@@ -40,7 +40,8 @@ std::string text(const Layout& layout) {
 using Numbers = std::map<std::string, Tensor>;
 
 /// This rank's share of a batch.
-Batch share(const Batch& batch, const Mpi& group) {
+template <parallel::HasPlace Group>
+Batch share(const Batch& batch, const Group& group) {
   const auto [first, last] = parallel::share_of(batch.num_sequences(), group);
   return sequences_of(batch, first, last);
 }
@@ -94,9 +95,6 @@ std::unique_ptr<Engine> engine_on(parallel::Context<C> context, const Fixture& f
   return engine;
 }
 
-/// A single process stands for its group of one.
-Batch share(const Batch& batch, const parallel::Self&) { return batch; }
-
 /// The recorded numbers of the precision, or where a model has none in double those of one rank alone.
 template <class P>
 Numbers expected_numbers(const Fixture& fixture) {
@@ -129,14 +127,14 @@ void check(const Numbers& found, const Numbers& expected, const Batch& batch, co
   double worst_median = 0, largest = 0;
   for (const auto& [name, value] : found) {
     CAPTURE(name);
-    auto wanted = expected.at(name).reshape({-1}).to(at::kDouble);
+    Tensor wanted = expected.at(name).reshape({-1}).to(at::kDouble);
     if (name == "token_loss") {
       const auto [first, last] = parallel::share_of(batch.num_sequences(), data_parallel);
       const auto length = batch.num_tokens() / batch.num_sequences();
       wanted = wanted.narrow(0, first * length, (last - first) * length);
     }
     if (value.numel() == 0) continue;
-    const auto difference = value.reshape({-1}).to(at::kDouble).sub(wanted).abs();
+    const Tensor difference = value.reshape({-1}).to(at::kDouble).sub(wanted).abs();
     const double most = difference.max().item<double>();
     if (exact) {
       CHECK(most < 1e-10);
