@@ -276,6 +276,10 @@ TEST_CASE("what each rank holds of a model of small numbers, by hand; the way ba
       CHECK(all.at(name) == numbers(made.weights->tensor(name)));
     }
     CHECK(all.size() == made.weights->names().size());
+
+    const auto& qkv_desc = *params.buffer.params[params.index(kQkv + "bias")].desc;
+    CHECK_THROWS_WITH_AS(bridge::hf_parts(made.config, qkv_desc, zeros({9}, at::kDouble)),
+                         doctest::Contains("linear_qkv.bias has shape [9], expected ["), RunError);
   }
 }
 
@@ -412,14 +416,15 @@ struct Trained {
 
   void save(const std::filesystem::path& dir, const AutoBridge& bridge, const Mpi& world) {
     const auto& adamw = stepper->inner();
-    auto main = stepper->whole_main_params();
-    const auto scratch = main.scratch();
+    checkpoint::WholeTraining whole{stepper->whole_main_params(), {}};
+    for (const auto& [name, state] : adamw.states())
+      whole.states.emplace_back(name, stepper->whole_params(state, whole.main_params.scratch()));
     checkpoint::TrainingState state;
     state.position.iteration = 3;
+    state.scheduler.config = scheduler::constant_schedule(1e-3, 0.1);
+    state.scheduler.config.min_lr = 0;
     checkpoint::save_training_tensors(
-        dir, state, bridge,
-        {std::move(main), stepper->whole_params(adamw.exp_avg, scratch),
-         stepper->whole_params(adamw.exp_avg_sq, scratch)},
+        dir, state, bridge, std::move(whole),
         [&](optimizer::WholeParams& whole, std::size_t i) { stepper->gather(whole, i); }, world.rank() == 0,
         0);
   }

@@ -1,5 +1,7 @@
 #include "mgfl/parallel/placement.hpp"
 
+#include <algorithm>
+
 #include "mgfl/base/error.hpp"
 
 namespace mgfl::parallel {
@@ -85,10 +87,21 @@ void take_local(const ParamDesc& desc, const Tensor& logical, Tensor& local) {
     local.narrow(dim, piece.local, piece.length).copy_(logical.narrow(dim, piece.logical, piece.length));
 }
 
-void put_local(const ParamDesc& desc, int rank, const Tensor& local, Tensor& logical) {
-  const auto dim = split_dimension(desc);
-  for (const auto& piece : pieces(desc, rank))
-    logical.narrow(dim, piece.logical, piece.length).copy_(local.narrow(dim, piece.local, piece.length));
+void put_rows(const ParamDesc& desc, int rank, std::int64_t begin, const Tensor& rows, Tensor& logical) {
+  const auto count = rows.size(0);
+  for (const auto& piece : pieces(desc, rank)) {
+    if (split_dimension(desc) == 1) {
+      logical.narrow(0, begin, count)
+          .narrow(1, piece.logical, piece.length)
+          .copy_(rows.narrow(1, piece.local, piece.length));
+      continue;
+    }
+    const auto first = std::max(begin, piece.local);
+    const auto last = std::min(begin + count, piece.local + piece.length);
+    if (first < last)
+      logical.narrow(0, piece.logical + first - piece.local, last - first)
+          .copy_(rows.narrow(0, first - begin, last - first));
+  }
 }
 
 }  // namespace mgfl::parallel

@@ -41,7 +41,7 @@ std::int64_t counted_numel(const ParamDesc& desc);
 /// local <- this rank's part of `logical`.
 void take_local(const ParamDesc& desc, const Tensor& logical, Tensor& local);
 
-/// The rows of `logical` that tp rank `rank` holds <- that rank's part.
-void put_local(const ParamDesc& desc, int rank, const Tensor& local, Tensor& logical);
+/// Puts rows [begin, begin + rows.size(0)) of tp rank `rank`'s part where they belong in `logical`.
+void put_rows(const ParamDesc& desc, int rank, std::int64_t begin, const Tensor& rows, Tensor& logical);
 
 }  // namespace mgfl::parallel

@@ -18,24 +18,6 @@ std::int64_t logical_numel(const ParamDesc& desc) {
   return numel;
 }
 
-/// Local rows [begin, begin + rows.size(0)) of a rank, put where they belong in the logical parameter.
-void put_rows(const ParamDesc& desc, int rank, std::int64_t begin, const Tensor& rows, Tensor& logical) {
-  const auto count = rows.size(0);
-  for (const auto& piece : pieces(desc, rank)) {
-    if (split_dimension(desc) == 1) {
-      logical.narrow(0, begin, count)
-          .narrow(1, piece.logical, piece.length)
-          .copy_(rows.narrow(1, piece.local, piece.length));
-      continue;
-    }
-    const auto first = std::max(begin, piece.local);
-    const auto last = std::min(begin + count, piece.local + piece.length);
-    if (first < last)
-      logical.narrow(0, piece.logical + first - piece.local, last - first)
-          .copy_(rows.narrow(0, first - begin, last - first));
-  }
-}
-
 }  // namespace
 
 WholeValues::WholeValues(std::span<const ParamRef> params, TensorParallelGroup group, const Tensor& scratch)
