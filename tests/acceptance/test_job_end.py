@@ -44,7 +44,9 @@ def alive(pid):
         return False
 
 
-class JobEnd(Case):
+class Job(Case):
+    """A training job that can be disturbed."""
+
     iterations = 400
 
     def words(self, *flags, load=None):
@@ -107,6 +109,8 @@ class JobEnd(Case):
             time.sleep(0.05)
         return process.returncode, err
 
+
+class JobEnd(Job):
     def test_a_killed_rank_ends_the_job(self):
         for rank in (0, 1):
             with self.subTest(rank=rank):
