@@ -120,3 +120,17 @@ TEST_CASE("200 steps: bf16 with main weights ends within fp32's own noise, bf16 
     file << "\n";
   }
 }
+
+TEST_CASE("300 micro-batches of bf16 have the mean gradient of one: the sum is fp32's") {
+  Bf16WithMain engine({"", std::string(MGFL_TEST_DATA) + "/qwen3/config.json", 5}, {}, {},
+                      test::constant_schedule(1e-3), test::self_context());
+  engine.initialize();
+  const auto gradients = [&](std::size_t count) {
+    const std::vector<double> ones(count, 1.0);
+    return test::gradients_of(engine, test::in_micro_batches_of(test::toy_batch(ones, ones), 1), SftLoss{});
+  };
+  const auto one = gradients(1), many = gradients(300);
+  const double largest = one.abs().max().item<float>();
+  CHECK(largest > 0);
+  CHECK(test::max_difference(one, many) < 1e-5 * largest);  // a bf16 sum ends at 256 of 300
+}
