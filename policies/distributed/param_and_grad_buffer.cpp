@@ -2,6 +2,8 @@
 
 #include "mgfl/tensor/lean.hpp"
 
+#include <c10/core/Stream.h>
+
 namespace mgfl {
 
 c10::Stream implementation<targets::get_communication_stream, vendors::original>::call(

@@ -2,6 +2,10 @@
 /// Python: megatron/core/distributed/param_and_grad_buffer.py
 #pragma once
 
+#include <c10/core/Stream.h>
+
+#include <optional>
+
 #include "mgfl/override/dispatch.hpp"
 #include "policies/distributed/param_and_grad_buffer_decl.hpp"
 

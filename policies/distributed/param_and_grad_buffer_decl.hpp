@@ -3,8 +3,6 @@
 /// megatron/core/distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py
 #pragma once
 
-#include <c10/core/Stream.h>
-
 #include <optional>
 
 #include "mgfl/override/target.hpp"
@@ -12,14 +10,19 @@
 #include "mgfl/parallel/communicator.hpp"
 #include "mgfl/tensor/fwd.hpp"
 
+namespace c10 {
+class Stream;
+}
+
 namespace mgfl {
 
 namespace distributed {
 
 /// Where a communication can run: on its group's own stream, or on the one that its caller computes on, of
-/// which a graph may be captured at the moment.
+/// which a graph may be captured at the moment. Borrows both.
 struct CommunicationStreams {
-  c10::Stream own, current;
+  const c10::Stream& own;
+  const c10::Stream& current;
   bool capturing = false;
 };
 

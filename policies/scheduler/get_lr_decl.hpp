@@ -4,9 +4,15 @@
 
 #include "mgfl/override/target.hpp"
 #include "mgfl/override/targets/optimizer.hpp"
-#include "policies/scheduler/optimizer_param_scheduler.hpp"
 
 namespace mgfl {
+
+namespace optimizer {
+struct ParamGroup;
+}
+namespace scheduler {
+class OptimizerParamScheduler;
+}
 
 /// Learning rate of a group at the schedule's position: Megatron's warm-up and its five ways down. UserError
 /// for the schedules that only vendor default's body knows.

@@ -166,6 +166,71 @@ class DistributedOptimizer(Training):
                     self.near(got, expected, 1e-3)
 
 
+class OtherOptimizer(Training):
+    """SGD, and rates of embedding and output layer."""
+
+    sgd = ("--optimizer", "sgd", "--clip-grad", 0)
+
+    def test_two_steps_of_sgd_by_hand(self):
+        """In double: torch's formula on the recorded gradient, then on that of the weights after the first step."""
+        for model in ("qwen2", "llama"):
+            expected = fixture(model, double=True)
+            rows = {name: expected[name] for name in ("input_ids", "labels", "loss_mask")}
+            count = len(rows["input_ids"])
+            twice = {name: np.concatenate([values, values]) for name, values in rows.items()}
+            flags = (*self.sgd, "--fp64", "--sgd-momentum", 0.75)
+            runs = [
+                self.train(model, twice, *flags, iterations=steps, batch=count, lr=0.05) for steps in (1, 2)
+            ]
+            folders = (acceptance.DATA / model, *(run / "hf" for run in runs))
+            start, first, second = (read_model(folder)[0] for folder in folders)
+            later = self.score(runs[0] / "hf", rows, "--grads", "--fp64")
+            for name, weight in start.items():
+                weight = weight.astype(np.float64)
+                decay = 0.1 if weight.ndim > 1 else 0
+                momentum = expected[f"grad.{name}"] + decay * weight
+                weight = weight - 0.05 * momentum
+                self.near(first[name], weight, 1e-12, name)
+                momentum = 0.75 * momentum + later[f"grad.{name}"] + decay * weight
+                self.near(second[name], weight - 0.05 * momentum, 1e-12, name)
+
+    def test_a_restart_of_sgd_goes_on_bit_for_bit(self):
+        rows = self.file(train_rows(fixture("qwen3")))
+        flags = ("--shuffle", *self.sgd, "--bf16")
+        for words, ranks in (((), 1), (("--use-distributed-optimizer",), 2)):
+            with self.subTest(words=words):
+                save = self.path("-save")
+                words = (*flags, *words)
+                whole = self.train("qwen3", rows, *words, ranks=ranks, iterations=4)
+                self.train("qwen3", rows, *words, "--save", save, ranks=ranks, iterations=2)
+                files = sorted(path.name for path in save.glob("*/*.safetensors"))
+                self.assertEqual(files, ["model.safetensors", "momentum_buffer.safetensors"])
+                rest = self.train(save, rows, *words, ranks=ranks, iterations=4, load="--load")
+                self.same_bits(*(read_model(folder / "hf")[0] for folder in (rest, whole)))
+
+    def test_what_a_restart_refuses(self):
+        rows = self.file(train_rows(fixture("qwen3")))
+        save = self.path("-save")
+        self.train("qwen3", rows, "--save", save, iterations=1)
+        for flags, lr, sentence in (
+            (self.sgd, 1e-3, "optimizer is sgd, but the checkpoint holds the state of adam"),
+            ((), 2e-3, r"max_lr \(--lr\) is 0.002.* here and 0.001.* in the checkpoint"),
+            (("--weight-decay", 0.2), 1e-3, r"start_wd \(--weight-decay\) is 0.2"),
+        ):
+            with self.subTest(sentence=sentence), self.assertRaisesRegex(AssertionError, sentence):
+                self.train(save, rows, *flags, lr=lr, iterations=2, load="--load")
+
+    def test_rates_of_embedding_and_output_layer(self):
+        """Of 0, with weight decay: they stay, everything else moves."""
+        rows = self.file(train_rows(fixture("llama")))
+        start = read_model(acceptance.DATA / "llama")[0]
+        for ranks, more in ((1, ()), (2, ("--use-distributed-optimizer",))):
+            folder = self.train("llama", rows, "--decoupled-lr", 0, *more, ranks=ranks, iterations=2)
+            trained = read_model(folder / "hf")[0]
+            still = {name for name in start if (trained[name] == start[name]).all()}
+            self.assertEqual(still, {"model.embed_tokens.weight", "lm_head.weight"})
+
+
 class Repeatability(Training):
     flags = ("--shuffle", "--lr-decay-style", "cosine", "--lr-decay-iters", 8, "--lr-warmup-iters", 2)
 

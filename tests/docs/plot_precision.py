@@ -43,7 +43,7 @@ def main():
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour_of(name)}" stroke-width="1.5"/>')
     for i, (start, text) in enumerate(
         (
-            ("fp32", "fp32, four orders of the data"),
+            ("fp32", "fp32, three orders of the data"),
             ("bf16 with", "bf16, fp32 main weights"),
             ("bf16 alone", "bf16 alone"),
         )

@@ -106,6 +106,41 @@ TEST_CASE("tied and replicated weights count once: each rank brings what counts 
   CHECK(std::abs(1.0 / (norm + 1e-6) - 0.1414214) < 1e-7);
 }
 
+TEST_CASE("a replicated weight counts on the first tensor-parallel rank, in norms and zeros of a step") {
+  RankGroups ranks;
+  auto& world = ranks.world;
+  if (world.size() != 2) return;
+  auto alone = world.split(world.rank(), 0, "alone");
+  ParamDesc norm, sharded;
+  norm.name = "norm";
+  norm.shape = {2};
+  sharded.name = "sharded";
+  sharded.shape = {4, 1};
+  sharded.placement = PlacementKind::column;
+  norm.tp = sharded.tp = {world.rank(), 2};
+  Tensor values[2], grads[2];
+  auto buffer = optimizer::allocate_weights(
+      {{&norm, &values[0], &grads[0]}, {&sharded, &values[1], &grads[1]}}, at::kDouble);
+  optimizer::allocate_training(buffer, at::kDouble);
+  optimizer::OptimizerConfig config;
+  config.optimizer = optimizer::OptimizerKind::sgd;
+  config.sgd_momentum = config.weight_decay = 0;
+  config.lr = 1;
+  config.log_num_zeros_in_grad = true;
+  Stepper<optimizer::Fp64> sgd(buffer, config, world, &alone);
+  grads[0].copy_(test::doubles({3, 4}));
+  grads[1].copy_((world.rank() == 0 ? test::doubles({1, 2}) : test::doubles({2, 4})).view({2, 1}));
+  const auto result = sgd.step();
+  CHECK(std::abs(result.grad_norm - std::sqrt(50.0)) < 1e-13);  // counted twice: 8.66
+  CHECK(result.num_zeros == 0);
+  CHECK(std::abs(numbers(values[0])[1] + 4 * 0.1414214) < 1e-6);
+  grads[0].copy_(test::doubles({0, 1}));
+  grads[1].zero_();
+  const auto next = sgd.step();
+  CHECK(next.grad_norm == 1.0);
+  CHECK(next.num_zeros == 5);
+}
+
 TEST_CASE_TEMPLATE(
     "what one rank finds skips the step on all of a grid; the next one is as if it had not been", P,
     optimizer::Bf16WithFp32Main, optimizer::Fp16WithLossScaler) {

@@ -94,7 +94,7 @@ double end_of(const Curve& curve) {
 TEST_CASE("200 steps: bf16 with main weights ends within fp32's own noise, bf16 alone does not") {
   std::vector<std::pair<std::string, Curve>> curves;
   double lowest = INFINITY, highest = 0;
-  for (unsigned order = 1; order <= 4; ++order) {
+  for (unsigned order = 1; order <= 3; ++order) {
     curves.emplace_back(concat("fp32, order ", order), train<Fp32>(order));
     lowest = std::min(lowest, end_of(curves.back().second));
     highest = std::max(highest, end_of(curves.back().second));
@@ -102,7 +102,7 @@ TEST_CASE("200 steps: bf16 with main weights ends within fp32's own noise, bf16 
   curves.emplace_back("bf16 with fp32 main weights", train<Bf16WithMain>(1));
   curves.emplace_back("bf16 alone", train<Bf16Alone>(1));
   const double spread = highest - lowest, fp32 = end_of(curves[0].second);
-  const double with_main = end_of(curves[4].second), alone = end_of(curves[5].second);
+  const double with_main = end_of(curves[3].second), alone = end_of(curves[4].second);
   MESSAGE("fp32 ends between " << lowest << " and " << highest << ", bf16 with main weights at " << with_main
                                << " (fp32, same order: " << fp32 << "), bf16 alone at " << alone);
   CHECK(spread > 0);
@@ -119,4 +119,18 @@ TEST_CASE("200 steps: bf16 with main weights ends within fp32's own noise, bf16 
     }
     file << "\n";
   }
+}
+
+TEST_CASE("300 micro-batches of bf16 have the mean gradient of one: the sum is fp32's") {
+  Bf16WithMain engine({"", std::string(MGFL_TEST_DATA) + "/qwen3/config.json", 5}, {}, {},
+                      test::constant_schedule(1e-3), test::self_context());
+  engine.initialize();
+  const auto gradients = [&](std::size_t count) {
+    const std::vector<double> ones(count, 1.0);
+    return test::gradients_of(engine, test::in_micro_batches_of(test::toy_batch(ones, ones), 1), SftLoss{});
+  };
+  const auto one = gradients(1), many = gradients(300);
+  const double largest = one.abs().max().item<float>();
+  CHECK(largest > 0);
+  CHECK(test::max_difference(one, many) < 1e-5 * largest);  // a bf16 sum ends at 256 of 300
 }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "policies/optimizer/local.hpp"
+#include "policies/scheduler/optimizer_param_scheduler.hpp"
 #include "tests/support/engines.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/params.hpp"
@@ -55,6 +56,26 @@ TEST_CASE("norms of every type, and the step that they leave") {
       const double factor = clip > 0 && clip < norm ? clip / (norm + 1e-6) : 1;
       CHECK(std::abs(before - numbers(params.values[1])[1] - 12 * factor) < 1e-12);
     }
+}
+
+TEST_CASE(
+    "the first update of a warm-up has the rate of position 0, and the last one's rates go on from there") {
+  auto config = plain_sgd();
+  config.clip_grad = 0;
+  Params params({{1}}, at::kDouble, at::kDouble);
+  Stepper<optimizer::Fp64> sgd(params.buffer, config, parallel::GroupList<parallel::Self>(), &alone);
+  scheduler::OptimizerParamSchedulerConfig rates;  // max_lr and the weight decay are the optimizer's
+  rates.lr_warmup_steps = 4;
+  rates.lr_decay_steps = 8;
+  scheduler::OptimizerParamScheduler schedule(sgd, rates);
+  for (const double rate : {0.0, .25, .5, .75, 1.0, .75, .5, .25, 0.0, 0.0}) {
+    const double before = numbers(params.values[0])[0];
+    CHECK(sgd.param_groups[1].lr == rate);
+    params.grads[0].fill_(1.0);
+    CHECK(sgd.step().stepped);
+    CHECK(std::abs(before - numbers(params.values[0])[0] - rate) < 1e-15);
+    schedule.step(1);
+  }
 }
 
 TEST_CASE("a norm above the threshold skips the step, and nothing moves") {
