@@ -11,6 +11,25 @@ if(MGFL_CUDA)
     "-DLAUNCHER=${launcher}" -DLEAST=1 -P ${CMAKE_CURRENT_SOURCE_DIR}/nccl/run_on_gpus.cmake)
   set_tests_properties(device_nccl PROPERTIES TIMEOUT 300 RUN_SERIAL ON SKIP_REGULAR_EXPRESSION "skipped, no GPU"
     ENVIRONMENT "${MGFL_MPI_TEST_ENVIRONMENT}")
+
+  # A rank that does not come: the others must end the job by their deadline of 10 s, though their GPUs wait for it.
+  mgfl_add_mpi_program(nccl_failing_rank nccl/failing_rank.cpp)
+  foreach(way IN ITEMS nothing late stop kill torchrun_nothing torchrun_late torchrun_kill)
+    set(least 2)
+    set(expect --status nonzero --never "all steps done")
+    if(way MATCHES "nothing$")
+      set(least 1)
+      set(expect --status 0 --says "all steps done")
+    elseif(way MATCHES "late$|stop$")
+      list(APPEND expect --says "waited 10 s in all_reduce of 3 fp32 elements")
+    endif()
+    add_test(NAME device_nccl_fail_${way} COMMAND ${CMAKE_COMMAND} -DCOUNT=$<TARGET_FILE:test_gpu_count>
+      "-DLAUNCHER=${Python3_EXECUTABLE};${PROJECT_SOURCE_DIR}/tests/mpi/judge_job.py;--seconds;60;${expect};--;${launcher}"
+      -DPROGRAM=$<TARGET_FILE:test_mpi_nccl_failing_rank> "-DARGS=${way};10" -DLEAST=${least}
+      -P ${CMAKE_CURRENT_SOURCE_DIR}/nccl/run_on_gpus.cmake)
+    set_tests_properties(device_nccl_fail_${way} PROPERTIES TIMEOUT 120 RUN_SERIAL ON SKIP_REGULAR_EXPRESSION "skipped, no GPU"
+      ENVIRONMENT "${MGFL_MPI_TEST_ENVIRONMENT}")
+  endforeach()
   return()
 endif()
 
