@@ -2,6 +2,11 @@
 include(${PROJECT_SOURCE_DIR}/tests/support/mgfl_add_mpi_test.cmake)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
+# What a configuration says where a part is missing.
+add_test(NAME device_nccl_search COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DBINARY=${CMAKE_CURRENT_BINARY_DIR}/nccl_search
+  "-DGENERATOR=${CMAKE_GENERATOR}" -P ${CMAKE_CURRENT_SOURCE_DIR}/nccl/check_search.cmake)
+set_tests_properties(device_nccl_search PROPERTIES TIMEOUT 60 LABELS any_vendor)
+
 if(MGFL_CUDA)
   add_executable(test_gpu_count nccl/gpu_count.cpp)
   target_link_libraries(test_gpu_count PRIVATE mgfl_nccl_headers ${MGFL_CUDART})

@@ -16,7 +16,7 @@ using namespace mgfl;
 namespace {
 
 c10::Stream stream(c10::StreamId id) {
-  return {c10::Stream::UNSAFE, c10::Device(c10::DeviceType::CUDA, 0), id};
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::CUDA, 0), id);
 }
 
 template <class Vendor>
