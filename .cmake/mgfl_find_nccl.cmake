@@ -1,4 +1,4 @@
-# mgfl_find_nccl(): what the communicator over NCCL needs beside LibTorch, as target mgfl_nccl:
+# mgfl_find_nccl(): what the communicator over NCCL needs beside LibTorch, as targets:
 #
 #   mgfl_nccl_headers   CUDA's and NCCL's headers
 #   mgfl_nccl           these, and the libraries: NCCL, CUDA's run time, LibTorch's CUDA libraries
@@ -44,8 +44,10 @@ function(mgfl_find_nccl)
   if(NOT MGFL_CUDA_INCLUDE_DIR OR NOT MGFL_NCCL_INCLUDE_DIR)
     return()
   endif()
-  add_library(mgfl_nccl_headers INTERFACE)
-  target_include_directories(mgfl_nccl_headers SYSTEM INTERFACE ${MGFL_NCCL_INCLUDE_DIR} ${MGFL_CUDA_INCLUDE_DIR})
+  if(NOT TARGET mgfl_nccl_headers)
+    add_library(mgfl_nccl_headers INTERFACE)
+    target_include_directories(mgfl_nccl_headers SYSTEM INTERFACE ${MGFL_NCCL_INCLUDE_DIR} ${MGFL_CUDA_INCLUDE_DIR})
+  endif()
   if(find_HEADERS_ONLY)
     return()
   endif()

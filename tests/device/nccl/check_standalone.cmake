@@ -3,7 +3,7 @@ cmake_minimum_required(VERSION 3.25)
 # is missing where there is no GPU.
 set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -S ${ROOT}/tests/device/nccl/standalone -B ${BINARY} -DMGFL_ROOT=${ROOT}
   -DMGFL_LIBRARY=${MGFL_LIBRARY} -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}
-  -DLibTorch_INCLUDE_DIR=${TORCH} -DMG_FL_PREFER=${VENDOR} -DMGFL_KERNELS=${KERNELS})
+  -DLibTorch_ROOT=${TORCH} -DMG_FL_PREFER=${VENDOR} -DMGFL_KERNELS=${KERNELS})
 execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=MG_FL_PREFER ${configure}
   RESULT_VARIABLE status OUTPUT_VARIABLE configuration ERROR_VARIABLE configuration)
 if(configuration MATCHES "no nccl.h and cuda_runtime_api.h")
