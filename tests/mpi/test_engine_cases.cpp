@@ -395,12 +395,17 @@ TEST_CASE("replicas that would start or go on unlike do not") {
                                                                groups.context());
     return test::error_of([&] { engine.initialize(); });
   };
-  const std::string sentence = "data-parallel ranks must start from the same, and do not:";
+  const std::string sentence = "ranks must start from the same weights and settings, and do not:";
   const auto random = refusal({"", folder + "/config.json", groups.last() ? 2u : 1u}, test::adam());
   CHECK(random.find(sentence) == 0);
-  CHECK(random.find("optimizer lr 0.001") != random.npos);
+  CHECK(random.find("weights") != random.npos);
   auto optimizer = test::adam();
   if (groups.last()) optimizer.lr = 0.5;
+  const auto settings = refusal({folder, "", 1}, optimizer);
+  CHECK(settings.find(sentence) == 0);
+  CHECK(settings.find("lr 0.5 ") != settings.npos);
+  optimizer = test::adam();
+  if (groups.last()) optimizer.grad_norm_type = 1;
   CHECK(refusal({folder, "", 1}, optimizer).find(sentence) == 0);
 
   Both<optimizer::Fp32> engines(groups, "qwen3");

@@ -24,6 +24,7 @@
 #include "mgfl/engine/modes.hpp"
 #include "mgfl/engine/outputs.hpp"
 #include "mgfl/engine/padded_batch.hpp"
+#include "mgfl/engine/settings.hpp"
 #include "mgfl/override/dispatch.hpp"
 #include "mgfl/override/environment.hpp"
 #include "mgfl/parallel/agreement.hpp"
@@ -398,13 +399,7 @@ class Engine {
   /// UserError, on every rank alike, unless all ranks have the same settings, and all data-parallel ranks
   /// start from the same weights.
   void check_replicas() {
-    const auto& o = optimizer_config_;
-    parallel::check_same_replicas(
-        *context_.world,
-        concat("optimizer lr ", o.lr, " min_lr ", o.min_lr, " weight_decay ", o.weight_decay, " betas ",
-               o.adam_beta1, " ", o.adam_beta2, " eps ", o.adam_eps, " clip_grad ", o.clip_grad,
-               " loss_scale ", o.loss_scale.value_or(o.initial_loss_scale), ", sequence_parallel ",
-               engine_config_.sequence_parallel));
+    parallel::check_same_replicas(*context_.world, settings_text(engine_config_, optimizer_config_));
     if (get_data_parallel_size() == 1) return;  // before all weights are read
     parallel::check_same_replicas(
         *context_.data_parallel,

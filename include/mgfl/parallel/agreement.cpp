@@ -11,7 +11,7 @@
 namespace mgfl::parallel::detail {
 
 namespace {
-constexpr std::int64_t text_length = 512;
+constexpr std::int64_t text_length = 2048;
 }
 
 Tensor own_hash(std::uint64_t hash, int rank, int size) {
@@ -67,7 +67,7 @@ void throw_different_kernels(const std::string& ranks) {
 }
 
 void throw_different_replicas(const std::string& ranks) {
-  throw UserError(concat("data-parallel ranks must start from the same, and do not:", ranks,
+  throw UserError(concat("ranks must start from the same weights and settings, and do not:", ranks,
                          "\n  Give every rank the same model, seed and settings."));
 }
 
