@@ -3,9 +3,17 @@
 #pragma once
 
 #include "mgfl/override/dispatch.hpp"
+#include "mgfl/parallel/tensor_parallel_group.hpp"
+#include "mgfl/tensor/lean.hpp"
 #include "policies/tensor_parallel/cross_entropy_decl.hpp"
 
 namespace mgfl::tensor_parallel {
+
+/// The loss of each row, and what its gradient needs. fp32 (fp64), [rows].
+struct CrossEntropy {
+  Tensor loss;  // 0 where the target is ignored
+  Tensor log_normalizer;
+};
 
 /// Columns [first, last) of a rank. Mirrors VocabUtility.vocab_range_from_global_vocab_size.
 struct VocabRange {

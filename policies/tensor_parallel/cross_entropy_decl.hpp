@@ -6,10 +6,13 @@
 
 #include "mgfl/override/target.hpp"
 #include "mgfl/override/targets/tensor_parallel.hpp"
-#include "mgfl/parallel/tensor_parallel_group.hpp"
-#include "mgfl/tensor/lean.hpp"
+#include "mgfl/tensor/fwd.hpp"
 
 namespace mgfl {
+
+namespace parallel {
+class TensorParallelGroup;
+}
 
 namespace tensor_parallel {
 
@@ -22,11 +25,7 @@ struct VocabStatistics {
   Tensor& predicted;
 };
 
-/// The loss of each row, and what its gradient needs. fp32 (fp64), [rows].
-struct CrossEntropy {
-  Tensor loss;  // 0 where the target is ignored
-  Tensor log_normalizer;
-};
+struct CrossEntropy;
 
 }  // namespace tensor_parallel
 

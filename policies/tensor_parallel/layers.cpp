@@ -1,5 +1,6 @@
 #include "policies/tensor_parallel/layers_decl.hpp"
 
+#include "mgfl/parallel/activation.hpp"
 #include "policies/kernels/kernels.hpp"
 
 namespace mgfl {

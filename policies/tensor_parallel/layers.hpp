@@ -3,6 +3,7 @@
 #pragma once
 
 #include "mgfl/override/dispatch.hpp"
+#include "mgfl/parallel/activation.hpp"
 #include "policies/tensor_parallel/layers_decl.hpp"
 
 namespace mgfl::tensor_parallel {

@@ -4,9 +4,15 @@
 
 #include "mgfl/override/target.hpp"
 #include "mgfl/override/targets/tensor_parallel.hpp"
-#include "mgfl/parallel/activation.hpp"
+#include "mgfl/tensor/fwd.hpp"
 
 namespace mgfl {
+
+namespace placement {
+struct Replicated;
+}
+template <class P>
+struct Act;
 
 namespace tensor_parallel {
 

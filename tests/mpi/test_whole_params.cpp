@@ -201,6 +201,13 @@ Numbers share(const Numbers& all, int rank, int size) {
   return {all.begin() + rank * count, all.begin() + (rank + 1) * count};
 }
 
+/// local <- this rank's part of `logical`.
+void take_local(const ParamDesc& desc, const Tensor& logical, Tensor& local) {
+  const auto dim = parallel::split_dimension(desc);
+  for (const auto& piece : parallel::pieces(desc))
+    local.narrow(dim, piece.local, piece.length).copy_(logical.narrow(dim, piece.logical, piece.length));
+}
+
 }  // namespace
 
 TEST_CASE("folders are exported bit for bit as they were loaded, by any number of tensor-parallel ranks") {
@@ -343,7 +350,7 @@ TEST_CASE("large parameters are gathered window by window") {
   std::vector<Tensor> values;
   for (const auto& desc : descs) {
     values.push_back(empty(parallel::local_shape(desc), at::kFloat));
-    parallel::take_local(desc, logical, values.back());
+    take_local(desc, logical, values.back());
   }
   std::vector<ParamRef> params;
   for (std::size_t i = 0; i < descs.size(); ++i) params.push_back({&descs[i], &values[i], nullptr});
@@ -392,7 +399,7 @@ struct Trained {
         const auto& desc = *buffer.params[i].desc;
         const auto logical = wave(desc, step += 0.01, config.vocab_size);
         auto& value = *local.params()[i].value;
-        parallel::take_local(desc, logical, value);
+        take_local(desc, logical, value);
         local.keep(i);
         if (state == states()[0]) buffer.params[i].value->copy_(value);
       }

@@ -81,12 +81,6 @@ std::int64_t counted_numel(const ParamDesc& desc) {
   return rows == held ? local_numel(desc) : local_numel(desc) / held * rows;
 }
 
-void take_local(const ParamDesc& desc, const Tensor& logical, Tensor& local) {
-  const auto dim = split_dimension(desc);
-  for (const auto& piece : pieces(desc))
-    local.narrow(dim, piece.local, piece.length).copy_(logical.narrow(dim, piece.logical, piece.length));
-}
-
 void put_rows(const ParamDesc& desc, int rank, std::int64_t begin, const Tensor& rows, Tensor& logical) {
   const auto count = rows.size(0);
   for (const auto& piece : pieces(desc, rank)) {

@@ -38,9 +38,6 @@ inline bool is_whole(const ParamDesc& desc) {
 /// too: statistics over all ranks then meet every logical element once.
 std::int64_t counted_numel(const ParamDesc& desc);
 
-/// local <- this rank's part of `logical`.
-void take_local(const ParamDesc& desc, const Tensor& logical, Tensor& local);
-
 /// Puts rows [begin, begin + rows.size(0)) of tp rank `rank`'s part where they belong in `logical`.
 void put_rows(const ParamDesc& desc, int rank, std::int64_t begin, const Tensor& rows, Tensor& logical);
 
