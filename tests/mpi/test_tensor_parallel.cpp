@@ -283,6 +283,37 @@ TEST_CASE("every output of a head and its gradient, with temperatures, fused and
   }
 }
 
+TEST_CASE("label smoothing is that of the whole vocabulary, however many ranks share it") {
+  RankGroups world;
+  const Fixture fixture("qwen2");
+  auto config = with_sequence_parallel(true);
+  config.calculate_mean_log_probs = true;
+  Grid grid(world.world.size());
+  const auto engine = engine_on<LanguageModelEngine<Mpi, optimizer::Fp64>>(grid, fixture, config);
+  const auto batch = fixture.batch();
+  const auto log_p = engine->logits(batch).log_softmax(-1);
+  const auto own = log_p.gather(1, batch.labels.unsqueeze(1)).squeeze(1);
+  const double s = 0.2 * 320 / 319;
+  const auto expected = own.mul(s - 1).sub(log_p.mean(-1).mul(s)).mul(batch.loss_mask).sum();
+  const auto result = engine->forward_backward_batch(batch, LabelSmoothedLoss{0.2, 320});
+  CHECK(std::abs(result.loss() - expected.item<double>() / batch.loss_mask.sum().item<double>()) < 1e-12);
+  // Its gradient along a change of one weight.
+  const auto loss_at = [&](double shift) {
+    auto weight = engine->module().layers[1].mlp.linear_fc2_weight.value;
+    weight.add_(shift);
+    const double loss = engine->infer_batch(batch, LabelSmoothedLoss{0.2, 320}).loss();
+    weight.sub_(shift);
+    return loss;
+  };
+  auto slope = engine->module().layers[1].mlp.linear_fc2_weight.main_grad.sum();
+  grid.world.all_reduce(slope, ReduceOp::sum);
+  CHECK(std::abs((loss_at(1e-6) - loss_at(-1e-6)) / 2e-6 - slope.item<double>()) < 1e-6);
+  CHECK(contains(error_of([&] {
+                   engine->infer_batch(batch, LabelSmoothedLoss{1.0, 320});
+                 }),
+                 "label_smoothing"));
+}
+
 TEST_CASE("a critic: recorded values and gradients, one head on all ranks") {
   RankGroups world;
   const Fixture fixture("qwen3_value");

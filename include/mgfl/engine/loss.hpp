@@ -30,6 +30,17 @@ struct SftLoss {
 
 static_assert(TokenWeightedLoss<SftLoss>);
 
+/// SftLoss with label smoothing: (1 - s) (-log p(label)) - s mean over the vocabulary of log p, with
+/// s = label_smoothing * V / (V - 1) for a vocabulary of V tokens, all ranks' together. Megatron's formula,
+/// which there takes V from each rank's own columns. UserError unless the batch or EngineConfig asks for
+/// calculate_mean_log_probs.
+struct LabelSmoothedLoss {
+  double label_smoothing = 0.1;
+  std::int64_t vocab_size = 0;
+
+  LossTerms operator()(const LossInput& input) const;
+};
+
 /// Sum in ascending order and in double precision, whatever the number of threads.
 double ordered_sum(const Tensor& values);
 

@@ -109,7 +109,9 @@ struct BatchResultOf : Output {
 using BatchResult = BatchResultOf<LanguageModelOutput>;
 using ValueBatchResult = BatchResultOf<ValueOutput>;
 
-/// Outcome of an optimizer step. A skipped step is a result, not an error.
+/// Outcome of an optimizer step. A skipped step is a result, not an error: found_inf says that gradients were
+/// not finite; else the batch had nothing to learn from (a norm of 0), or the norm was above
+/// OptimizerConfig::grad_norm_skip_threshold.
 struct StepResult {
   bool stepped = false;
   bool found_inf = false;
