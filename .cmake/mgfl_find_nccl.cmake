@@ -53,8 +53,8 @@ function(mgfl_find_nccl)
   endif()
   file(STRINGS ${MGFL_NCCL_INCLUDE_DIR}/nccl.h version REGEX "define NCCL_VERSION_CODE ")
   string(REGEX MATCH "[0-9]+" version "${version}")
-  if(version LESS 22700)
-    message(FATAL_ERROR "mgfl: MGFL_CUDA=ON needs NCCL 2.27 or newer, and ${MGFL_NCCL_INCLUDE_DIR}/nccl.h is of version ${version}.\n"
+  if(version LESS 21800)
+    message(FATAL_ERROR "mgfl: MGFL_CUDA=ON needs NCCL 2.18 or newer, and ${MGFL_NCCL_INCLUDE_DIR}/nccl.h is of version ${version}.\n"
       "${advice} -DMGFL_NCCL_INCLUDE_DIR=/path/to/nccl/include -DMGFL_NCCL_LIBRARY=/path/to/nccl/lib/libnccl.so.")
   endif()
   message(STATUS "mgfl: the communicator over NCCL uses ${MGFL_NCCL_LIBRARY}, ${MGFL_CUDART}, ${MGFL_TORCH_CUDA}")

@@ -154,6 +154,7 @@ struct Job {
 
   // From the watchdog's thread: says that this rank is alive, and asks whether the others are.
   void look() {
+    detail::use_gpu(device);  // a thread of its own would begin with GPU 0, and take memory there
     std::string fault;
     {
       const std::lock_guard lock(mutex);
@@ -252,7 +253,6 @@ ncclComm_t start_group(Job& job, const std::string& name, const char* call, nccl
   const OnHost watched(job, while_starting, name, Operation::start_of_group);
   ncclComm_t comm = nullptr;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.commName = name.c_str();
   check_nccl(make(&comm, &config), call, parent);
   return comm;
 }

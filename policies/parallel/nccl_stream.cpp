@@ -32,9 +32,11 @@ c10::Device choose_gpu(int local_rank) {
   check_run(c10::impl::hasDeviceGuardImpl(c10::kCUDA),
             "LibTorch's CUDA library is not in this process; link torch_cuda.");
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
-  gpus().setDevice(device);
+  use_gpu(device);
   return device;
 }
+
+void use_gpu(c10::Device device) { gpus().setDevice(device); }
 
 struct Mark::Point {
   c10::Event event{c10::kCUDA};

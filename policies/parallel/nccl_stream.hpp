@@ -14,6 +14,9 @@ namespace mgfl::parallel::detail {
 /// where there is none.
 c10::Device choose_gpu(int local_rank);
 
+/// Makes it the current device of this thread.
+void use_gpu(c10::Device device);
+
 /// The end of what a stream had been given when the mark was made.
 class Mark {
  public:

@@ -50,6 +50,7 @@ void Watchdog::run() {
   constexpr auto period = std::chrono::milliseconds(50);
   // A gap means that this process was stopped, perhaps with the whole job: the others deserve that time, too.
   constexpr auto long_gap = std::chrono::seconds(1);
+  look_();
   auto last = Clock::now();
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, period, [&] { return ending_; })) {

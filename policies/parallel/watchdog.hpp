@@ -27,9 +27,9 @@ class Watched {
 /// its time runs from when the one before it ended.
 class Watchdog {
  public:
-  /// Looks every few hundredths of a second, and calls `look` as often. Calls `late` with the complaint of a
-  /// communication that has not ended after `timeout_seconds`; time during which this process was itself
-  /// stopped does not count. Both are called from the watchdog's thread.
+  /// Looks every few hundredths of a second, and calls `look` as often, and first of all. Calls `late` with
+  /// the complaint of a communication that has not ended after `timeout_seconds`; time during which this
+  /// process was itself stopped does not count. Both are called from the watchdog's thread.
   Watchdog(double timeout_seconds, std::function<void()> look, std::function<void(const std::string&)> late);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
