@@ -8,7 +8,7 @@ namespace mgfl::training {
 
 StreamSeeds stream_seeds(std::uint64_t seed, const SeedRanks& ranks, SeedBase base) {
   for (const int rank : {ranks.tp, ranks.pp, ranks.dp, ranks.ep, ranks.etp})
-    check_user(rank >= 0, "set_random_seed: a rank of ", rank, " (tp ", ranks.tp, ", pp ", ranks.pp, ", dp ",
+    check_user(rank >= 0, "random seeds: a rank of ", rank, " (tp ", ranks.tp, ", pp ", ranks.pp, ", dp ",
                ranks.dp, ", ep ", ranks.ep, ", etp ", ranks.etp, "); ranks count from 0.");
   const auto times = [](std::uint64_t step, int rank) { return step * static_cast<std::uint64_t>(rank); };
   if (base != SeedBase::engine) seed += times(100, ranks.pp);

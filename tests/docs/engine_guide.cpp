@@ -17,6 +17,7 @@
 #include "policies/rl/advantages.hpp"
 #include "policies/rl/losses.hpp"
 #include "policies/rl/rollout.hpp"
+#include "policies/tensor_parallel/random.hpp"
 #include "policies/weight_sync/receiver.hpp"
 #include "policies/weight_sync/sender.hpp"
 #include "tests/support/doctest.hpp"
@@ -101,6 +102,16 @@ TEST_CASE("reinforcement learning") {
   const std::vector<std::int64_t> index{0, 0, 1, 1};
   // block: Reinforcement learning
   CHECK(actor.infer_batch(batch, loss).metric("actor/entropy_loss") > 0);
+}
+
+TEST_CASE("random streams") {
+  const std::uint64_t seed = 42;
+  const int tp_rank = 1;
+  Tensor hidden = zeros({4, 8}, at::kFloat), heads = zeros({4, 8}, at::kFloat);
+  // block: Random numbers
+  CHECK(states.at("default").position == 32);
+  CHECK(states.at("model-parallel-rng") == tensor_parallel::RngState{2761, 32});
+  CHECK_FALSE(hidden.equal(heads));
 }
 
 // Compiled only: one process has nobody to send to.

@@ -59,6 +59,10 @@ TEST_CASE("rows tell kind, active vendor and other offers") {
   CHECK(embedding.kind == mgfl::target_kind::function);
   CHECK(offers(embedding, "default"));
   CHECK(find(rows, "lr_scheduler.CosineAnnealingLR").kind == mgfl::target_kind::class_);
+  CHECK(find(rows, "random.CudaRNGStatesTracker").kind == mgfl::target_kind::class_);
+  const auto& column_parallel = find(rows, "ColumnParallelLinear.forward");
+  CHECK(column_parallel.kind == mgfl::target_kind::method);
+  CHECK(offers(column_parallel, "kunlunxin"));
   if constexpr (std::is_same_v<mgfl::vendors::preferred, mgfl::vendors::default_>) {
     CHECK(norm.vendor == "default");
     CHECK(norm.also.front() == "musa");

@@ -2,11 +2,13 @@
 #include <optional>
 
 #include "mgfl/override/dispatch.hpp"
+#include "mgfl/parallel/activation.hpp"
 #include "tests/unit/kernels/support.hpp"
 #include "tests/vendors/chip.hpp"
 #include "vendors/kunlunxin/kernels/linear.hpp"
 #include "vendors/kunlunxin/kernels/rotary.hpp"
 #include "vendors/kunlunxin/kernels/swiglu.hpp"
+#include "vendors/kunlunxin/tensor_parallel/layers.hpp"
 #include "vendors/npu/kernels/optimizer.hpp"
 
 using namespace kernel_tests;
@@ -151,6 +153,43 @@ TEST_CASE("kunlunxin: linear and its gradients") {
           dtype.d == at::kBFloat16 ? 3e-2
           : dtype.m == at::kDouble ? 1e-13
                                    : 2e-5);
+    }
+}
+
+TEST_CASE("kunlunxin: a column-parallel layer's forward pass") {
+  using mgfl::tensor_parallel::ColumnParallelLinear;
+  using Input = mgfl::Act<mgfl::placement::Replicated>;
+  constexpr std::int64_t in = 72, columns = 40;
+  for (const auto& dtype : dtype_cases)
+    for (const std::int64_t tokens : {0, 1, 65})
+      for (const bool biased : {false, true}) {
+        CAPTURE(c10::toString(dtype.d));
+        CAPTURE(tokens);
+        CAPTURE(biased);
+        agrees<targets::column_parallel_linear_forward, vendors::kunlunxin>(
+            [&](auto* forward, const Place& place) {
+              Random random(11);
+              const Tensor x = place(random.tensor({tokens, in}, dtype.d)),
+                           w = place(random.tensor({columns, in}, dtype.d, 0, 0.2)),
+                           bias = place(biased ? random.tensor({columns}, dtype.d) : Tensor());
+              Tensor y = place(mgfl::zeros({tokens, columns}, dtype.d));
+              forward(ColumnParallelLinear{w, bias}, Input{x}, y);
+              return Tensors{y};
+            },
+            &mgfl::kunlunxin::column_parallel_linear, dtype.d == at::kFloat ? 2e-5 : one_rounding(dtype));
+      }
+}
+
+TEST_CASE("kunlunxin: a column-parallel layer takes inputs and weights that are strided") {
+  Random random(12);
+  const Tensor wide = random.tensor({5, 16}, at::kDouble), weight = random.tensor({8, 6}, at::kDouble), none;
+  Tensor y = mgfl::zeros({5, 6}, at::kDouble);
+  mgfl::kunlunxin::column_parallel_linear({weight.t(), none}, {wide.narrow(1, 4, 8)}, y);
+  for (std::int64_t t = 0; t < 5; ++t)
+    for (std::int64_t c = 0; c < 6; ++c) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < 8; ++i) sum += wide[t][4 + i].item<double>() * weight[i][c].item<double>();
+      CHECK(y[t][c].item<double>() == doctest::Approx(sum).epsilon(1e-12));
     }
 }
 

@@ -51,7 +51,7 @@ TEST_CASE("seeds wrap, and negative ranks are refused") {
   check_seeds(stream_seeds(std::numeric_limits<std::uint64_t>::max(), {.tp = 1}), 18446744073709551615u, 2718,
               1023);
   CHECK_THROWS_WITH_AS(set_random_seed(1, {.pp = -1}),
-                       "set_random_seed: a rank of -1 (tp 0, pp -1, dp 0, ep 0, etp 0); ranks count from 0.",
+                       "random seeds: a rank of -1 (tp 0, pp -1, dp 0, ep 0, etp 0); ranks count from 0.",
                        UserError);
 }
 

@@ -1,4 +1,4 @@
-/// Names of what tensor-parallel ranks do together.
+/// Names of what tensor-parallel ranks do together, and of their random numbers.
 #pragma once
 
 #include "mgfl/override/target.hpp"
@@ -12,7 +12,9 @@ struct vocab_parallel_cross_entropy
 struct combine_vocab_statistics : target<"mgfl.core.tensor_parallel.cross_entropy.combine_vocab_statistics"> {
 };
 
-using tensor_parallel_targets =
-    list<column_parallel_linear_forward, vocab_parallel_cross_entropy, combine_vocab_statistics>;
+struct CudaRNGStatesTracker : target<"mgfl.core.tensor_parallel.random.CudaRNGStatesTracker"> {};
+
+using tensor_parallel_targets = list<column_parallel_linear_forward, vocab_parallel_cross_entropy,
+                                     combine_vocab_statistics, CudaRNGStatesTracker>;
 
 }  // namespace mgfl::targets
