@@ -670,7 +670,10 @@ std::string in_flags(const scheduler::ScheduleMismatch& mismatch) {
       {"lr_wsd_decay_style", "--lr-wsd-decay-style"}};
   const auto* flag = std::find_if(std::begin(flags), std::end(flags),
                                   [&](const auto& entry) { return mismatch.field == entry.first; });
-  const auto named = flag == std::end(flags) ? "" : concat(" (", flag->second, ")");
+  const bool of_groups = mismatch.field.find("parameter group") != std::string::npos;
+  const auto named = of_groups                 ? " (--decoupled-lr, --decoupled-min-lr)"
+                     : flag == std::end(flags) ? ""
+                                               : concat(" (", flag->second, ")");
   return concat(
       "the schedule's ", mismatch.field, named, " is ", mismatch.here, " here and ", mismatch.saved,
       " in the checkpoint; give the same value, or choose with --override-opt-param-scheduler (this "

@@ -57,6 +57,27 @@ scheduler::StableLm2SchedulerConfig stages_from_json(const ordered_json& json) {
   return stages;
 }
 
+ordered_json to_json(const std::vector<scheduler::GroupRates>& groups) {
+  const auto rate = [](const std::optional<double>& value) {
+    return value ? ordered_json(*value) : ordered_json();
+  };
+  auto all = ordered_json::array();
+  for (const auto& group : groups)
+    all.push_back(
+        {{"max_lr", rate(group.max_lr)}, {"min_lr", rate(group.min_lr)}, {"wd_mult", group.wd_mult}});
+  return all;
+}
+
+std::vector<scheduler::GroupRates> groups_from_json(const ordered_json& json) {
+  const auto rate = [](const ordered_json& value) {
+    return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+  };
+  std::vector<scheduler::GroupRates> groups;
+  for (const auto& group : json)
+    groups.push_back({rate(group.at("max_lr")), rate(group.at("min_lr")), group.at("wd_mult").get<double>()});
+  return groups;
+}
+
 ordered_json to_json(const TrainingState& state) {
   const auto& schedule = state.scheduler.config;  // a scheduler's, so complete
   const auto stages = schedule.stablelm2_scheduler_config;
@@ -82,7 +103,8 @@ ordered_json to_json(const TrainingState& state) {
             {"wd_incr_style", scheduler::to_string(schedule.wd_incr_style)},
             {"lr_wsd_decay_steps", schedule.lr_wsd_decay_steps},
             {"lr_wsd_decay_style", scheduler::to_string(schedule.lr_wsd_decay_style)},
-            {"stablelm2_scheduler_config", stages ? to_json(*stages) : ordered_json()}}}};
+            {"stablelm2_scheduler_config", stages ? to_json(*stages) : ordered_json()},
+            {"param_groups", to_json(state.scheduler.groups)}}}};
 }
 
 TrainingState from_json(const ordered_json& json) {
@@ -116,6 +138,8 @@ TrainingState from_json(const ordered_json& json) {
   if (const auto stages = saved.find("stablelm2_scheduler_config");
       stages != saved.end() && !stages->is_null())
     schedule.stablelm2_scheduler_config = stages_from_json(*stages);
+  if (const auto groups = saved.find("param_groups"); groups != saved.end())
+    state.scheduler.groups = groups_from_json(*groups);
   return state;
 }
 
@@ -226,6 +250,11 @@ TrainingState read_training_state(const Checkpoint& checkpoint) {
 
 void check_training_tensors(const Checkpoint& checkpoint, const model::TransformerConfig& config,
                             const optimizer::ParamBuffer& buffer, const optimizer::AdamW& adamw) {
+  const auto momentum = concat("momentum_buffer.", bridge::hf_parameters(config).front().name);
+  check_user(
+      !adamw.states().empty() || !checkpoint.has(momentum), checkpoint.folder().string(),
+      ": the checkpoint holds SGD's momentum, and this run's sgd_momentum is 0; go on with momentum, or "
+      "start anew from its weights, as from a Hugging Face folder.");
   for_each_state(buffer, adamw, [&](optimizer::LocalParams& local, const std::string& prefix) {
     for (const auto& param : local.params())
       match(checkpoint, config, param, prefix, [](const bridge::HfPart&, const Tensor&) {});

@@ -70,6 +70,8 @@ struct Describe {
     param.desc.qkv = {config.num_query_groups, config.num_attention_heads / config.num_query_groups,
                       config.kv_channels};
     param.desc.tp = parallel.tensor_parallel.place();
+    if (param.desc.placement == PlacementKind::vocab)
+      param.desc.padding = padded_vocab_size() - config.vocab_size;
     return param;
   }
 };
@@ -96,11 +98,7 @@ const parallel::ModelParallel& checked(const TransformerConfig& config,
              parallel.make_vocab_size_divisible_by, "; it must be at least 1.");
   parallel::Extents extents;
   extents.tp = parallel.tensor_parallel.size();
-  parallel::check_model_fits({.num_layers = config.num_layers,
-                              .num_attention_heads = config.num_attention_heads,
-                              .num_query_groups = config.num_query_groups,
-                              .ffn_hidden_size = config.ffn_hidden_size},
-                             extents);
+  parallel::check_model_fits(layout_sizes(config), extents);
   return parallel;
 }
 
@@ -259,7 +257,8 @@ void Decoder::keep_own_rows(Workspace& workspace, const Tensor& d_input) const {
   auto& run = workspace.activations;
   run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
   const auto rows = run.hidden.size(0), tokens = run.batch.num_tokens();
-  const auto first = rows == tokens ? 0 : std::min(parallel_.tensor_parallel.rank() * rows, tokens);
+  const bool shares_tokens = parallel_.sequence_parallel && parallel_.tensor_parallel.size() > 1;
+  const auto first = shares_tokens ? std::min(parallel_.tensor_parallel.rank() * rows, tokens) : 0;
   const auto held = std::min(rows, tokens - first);
   run.d_hidden.narrow(0, 0, held).copy_(d_input.narrow(0, first, held));
   run.d_hidden.narrow(0, held, rows - held).zero_();

@@ -113,6 +113,15 @@ void validate(const TransformerConfig& config) {
              ", but yarn needs more than 1");
 }
 
+parallel::ModelSizes layout_sizes(const TransformerConfig& config) {
+  parallel::ModelSizes sizes;
+  sizes.num_layers = config.num_layers;
+  sizes.num_attention_heads = config.num_attention_heads;
+  sizes.num_query_groups = config.num_query_groups;
+  sizes.ffn_hidden_size = config.ffn_hidden_size;
+  return sizes;
+}
+
 std::vector<double> rotary_inverse_frequencies(const TransformerConfig& config) {
   std::vector<double> frequencies;
   for (std::int64_t i = 0; i < config.kv_channels; i += 2)

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "mgfl/parallel/model_fit.hpp"
+
 namespace mgfl::model {
 
 /// What a decoder's last hidden states become: logits over the vocabulary, or one value a position (a
@@ -63,6 +65,9 @@ struct TransformerConfig {
 /// Checks that the fields fit each other: positive sizes, head_dim even, query heads a multiple of kv heads,
 /// one window a layer, rotary numbers sound, no tied value head. UserError naming the field and its value.
 void validate(const TransformerConfig& config);
+
+/// What of a model a layout divides; engines look at it before they allocate anything.
+parallel::ModelSizes layout_sizes(const TransformerConfig& config);
 
 /// Inverse frequencies of the rotary embedding in double precision, [kv_channels / 2], scaling applied.
 std::vector<double> rotary_inverse_frequencies(const TransformerConfig& config);

@@ -46,7 +46,9 @@ void check_config(const OptimizerConfig& config) {
   const auto is_share = [](double value) { return value >= 0 && value < 1; };
   check(is_share(config.adam_beta1), "adam_beta1", config.adam_beta1, "0 or more, below 1");
   check(is_share(config.adam_beta2), "adam_beta2", config.adam_beta2, "0 or more, below 1");
-  check(config.adam_eps >= 0 && std::isfinite(config.adam_eps), "adam_eps", config.adam_eps, "0 or more");
+  // Above 0: an element that never had a gradient would become 0 / 0.
+  check(config.adam_eps > 0 && std::isfinite(config.adam_eps), "adam_eps", config.adam_eps,
+        "a number above 0");
   check(is_share(config.sgd_momentum), "sgd_momentum", config.sgd_momentum, "0 or more, below 1");
   check(config.clip_grad >= 0, "clip_grad", config.clip_grad, "a length, or 0 for no clipping");
   check(config.grad_norm_type >= 1, "grad_norm_type", config.grad_norm_type,

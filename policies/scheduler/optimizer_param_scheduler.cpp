@@ -110,6 +110,25 @@ std::string shown(const std::optional<Value>& value) {
   return value ? shown(*value) : "not set";
 }
 
+/// Gives the groups the saved rates. ScheduleMismatch where they differ and the checkpoint's are not wanted,
+/// or where there are other groups: those follow from the optimizer's config.
+void take_groups(const std::vector<GroupRates>& saved, bool use_checkpoint,
+                 std::vector<optimizer::ParamGroup>& groups) {
+  if (saved.size() != groups.size())
+    throw ScheduleMismatch("number of parameter groups", concat(groups.size()), concat(saved.size()));
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto take = [&](const char* name, auto& mine, const auto& theirs) {
+      if (mine == theirs) return;
+      if (!use_checkpoint)
+        throw ScheduleMismatch(concat(name, " of parameter group ", i), shown(mine), shown(theirs));
+      mine = theirs;
+    };
+    take("max_lr", groups[i].max_lr, saved[i].max_lr);
+    take("min_lr", groups[i].min_lr, saved[i].min_lr);
+    take("wd_mult", groups[i].wd_mult, saved[i].wd_mult);
+  }
+}
+
 /// Share of (max_lr - min_lr) that is left in the WSD schedule at step t.
 double wsd_share(const OptimizerParamSchedulerConfig& c, std::int64_t t) {
   const std::int64_t start = c.lr_decay_steps - c.lr_wsd_decay_steps;
@@ -221,17 +240,44 @@ void OptimizerParamScheduler::load_state(const OptimizerParamSchedulerState& sav
   take("stablelm2_scheduler_config", &Config::stablelm2_scheduler_config);
   // Lengths count only where a style looks at them: a constant rate may go on for longer than it was first
   // told.
-  if (merged.lr_decay_style != LrDecayStyle::constant) take("lr_decay_steps", &Config::lr_decay_steps);
+  const bool stages = merged.stablelm2_scheduler_config.has_value();
+  if (stages || merged.lr_decay_style != LrDecayStyle::constant)
+    take("lr_decay_steps", &Config::lr_decay_steps);
   if (merged.wd_incr_style != WdIncrStyle::constant) take("wd_incr_steps", &Config::wd_incr_steps);
-  if (merged.lr_decay_style == LrDecayStyle::wsd) {
+  if (!stages && merged.lr_decay_style == LrDecayStyle::wsd) {
     take("lr_wsd_decay_steps", &Config::lr_wsd_decay_steps);
     take("lr_wsd_decay_style", &Config::lr_wsd_decay_style);
   }
+  auto groups = optimizer_->param_groups;
+  if (!saved.groups.empty() && !merged.override) take_groups(saved.groups, merged.use_checkpoint, groups);
   merged = completed(merged, *optimizer_);
   check_config(merged);
+  optimizer_->param_groups = std::move(groups);
   config_ = merged;
   num_steps_ = saved.num_steps;
   write_groups();
+}
+
+OptimizerParamSchedulerState OptimizerParamScheduler::state() const {
+  OptimizerParamSchedulerState state{num_steps_, config_, {}};
+  for (const auto& group : optimizer_->param_groups)
+    state.groups.push_back({group.max_lr, group.min_lr, group.wd_mult});
+  return state;
+}
+
+std::string OptimizerParamScheduler::describe() const {
+  const auto& c = config_;
+  auto all = concat("init_lr ", c.init_lr, " max_lr ", shown(c.max_lr), " min_lr ", shown(c.min_lr),
+                    " lr_warmup_steps ", c.lr_warmup_steps, " lr_decay_steps ", c.lr_decay_steps,
+                    " lr_decay_style ", shown(c.lr_decay_style), " start_wd ", shown(c.start_wd), " end_wd ",
+                    shown(c.end_wd), " wd_incr_steps ", c.wd_incr_steps, " wd_incr_style ",
+                    shown(c.wd_incr_style), " lr_wsd_decay_steps ", c.lr_wsd_decay_steps,
+                    " lr_wsd_decay_style ", shown(c.lr_wsd_decay_style), " stablelm2_scheduler_config ",
+                    shown(c.stablelm2_scheduler_config));
+  for (const auto& group : optimizer_->param_groups)
+    all += concat(", group max_lr ", shown(group.max_lr), " min_lr ", shown(group.min_lr), " wd_mult ",
+                  group.wd_mult);
+  return all;
 }
 
 void OptimizerParamScheduler::write_groups() {

@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <vector>
 #include <string_view>
 
 #include "mgfl/base/error.hpp"
@@ -73,10 +74,17 @@ struct OptimizerParamSchedulerConfig {
 /// One learning rate and weight decay for all steps.
 OptimizerParamSchedulerConfig constant_schedule(double lr, double weight_decay = 0);
 
+/// A parameter group's own rates and decay.
+struct GroupRates {
+  std::optional<double> max_lr, min_lr;
+  double wd_mult = 1.0;
+};
+
 /// What a checkpoint keeps of a schedule.
 struct OptimizerParamSchedulerState {
   std::int64_t num_steps = 0;
   OptimizerParamSchedulerConfig config;
+  std::vector<GroupRates> groups = {};  // empty in checkpoints of before they were kept
 };
 
 /// A saved schedule that is not this run's, with the field's name and both values, so that a caller can name
@@ -110,7 +118,10 @@ class OptimizerParamScheduler {
   /// With nothing left open.
   const OptimizerParamSchedulerConfig& config() const { return config_; }
 
-  OptimizerParamSchedulerState state() const { return {num_steps_, config_}; }
+  OptimizerParamSchedulerState state() const;
+
+  /// All settings, that of the groups included, as a text for ranks to compare.
+  std::string describe() const;
 
   /// Takes a saved position (never added to the present one) and writes its values into the groups.
   /// ScheduleMismatch where a saved setting differs and neither `use_checkpoint` nor `override` is set;

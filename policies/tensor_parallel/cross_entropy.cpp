@@ -59,8 +59,8 @@ void implementation<targets::combine_vocab_statistics, vendors::original>::call(
   const auto own = largest.clone();
   group.all_reduce(largest, ReduceOp::max);
   // Sums of e^(z - m) move from a rank's own largest m to that of all: the shift is at most 0, and of a rank
-  // without columns so low that its factor is 0.
-  const auto shift = own.sub(largest);
+  // without columns so low that its factor is 0. Finite, since there 0 is multiplied by it.
+  const auto shift = own.sub(largest).clamp_min_(-1e30);
   const auto factor = shift.exp();
   auto sums = empty({3, largest.size(0)}, largest.scalar_type());
   sums.select(0, 0).copy_(sum_exp.mul(factor));

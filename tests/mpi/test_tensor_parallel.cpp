@@ -153,7 +153,8 @@ TEST_CASE("random weights do not depend on the ranks that share them") {
   }
 }
 
-TEST_CASE("padding of the vocabulary takes no part in any softmax") {
+TEST_CASE_TEMPLATE("padding of the vocabulary takes no part in any softmax", P, optimizer::Fp64,
+                   optimizer::Fp32) {
   RankGroups world;
   const Fixture fixture("qwen3");  // 331 tokens: no number of ranks divides them
   for (const std::int64_t divisor : {1, 64, 200}) {
@@ -161,7 +162,7 @@ TEST_CASE("padding of the vocabulary takes no part in any softmax") {
     Grid grid(world.world.size());
     auto config = with_sequence_parallel(true, divisor);
     config.calculate_entropy = true;
-    const auto engine = engine_on<LanguageModelEngine<Mpi, optimizer::Fp64>>(grid, fixture, config);
+    const auto engine = engine_on<LanguageModelEngine<Mpi, P>>(grid, fixture, config);
     const auto rows = engine->module().word_embeddings.desc.shape[0];
     CHECK(rows >= 331);
     CHECK(rows % (divisor * grid.tp()) == 0);
@@ -178,6 +179,14 @@ TEST_CASE("padding of the vocabulary takes no part in any softmax") {
     CHECK(max_difference(logits, fixture.expected.tensor("logits").reshape({-1, 331})) < 5e-5);
     for (const auto& [name, tensor] : engine->get_per_tensor_param().params)
       if (contains(name, "embed_tokens")) CHECK(tensor.size(0) == 331);
+    // A loss that looks at the entropy has a finite gradient, also where a rank has padding alone.
+    engine->optimizer_zero_grad();
+    auto with_entropy = fixture.batch();
+    with_entropy.token_fields.set("w", test::waves(with_entropy.num_tokens()));
+    engine->forward_backward_batch(with_entropy, [](const LossInput& input) -> LossTerms {
+      return {{"loss", input.log_probs.sub(input.entropy).sum(), 1.0}};
+    });
+    CHECK(std::isfinite(engine->optimizer().grad_norm()));
   }
 }
 
@@ -341,6 +350,58 @@ TEST_CASE("a critic: recorded values and gradients, one head on all ranks") {
     }
 }
 
+TEST_CASE("a critic with biases: sequences of one token under sequence parallelism") {
+  RankGroups world;
+  const Fixture fixture("qwen3_value");
+  // Row biases, in a copy of the config with random weights.
+  const test::TemporaryFolder folder;
+  auto text = test::read_file(fixture.folder + "/config.json");
+  for (const auto* key : {"attention_bias", "mlp_bias"}) {
+    const auto from = concat("\"", key, "\": false");
+    if (const auto at = text.find(from); at != text.npos)
+      text.replace(at, from.size(), concat("\"", key, "\": true"));
+  }
+  const auto config = test::write_file(folder / "config.json", text).string();
+  Grid grid(world.world.size());
+  const ModelConfig source{"", config, 5};
+  const auto engine = engine_on<ValueModelEngine<Mpi, optimizer::Fp64>>(grid, source, [] {
+    auto settings = with_sequence_parallel(true);
+    settings.micro_batch_size = 1;
+    return settings;
+  }());
+  auto single = ValueModelEngine<parallel::Self, optimizer::Fp64>(
+      source, {}, test::adam(), test::constant_schedule(1e-3), test::self_context());
+  single.initialize();
+  std::mt19937_64 random(8);
+  auto batch = test::random_batch(random, {1, 4, 1}, engine->config().vocab_size);
+  batch.loss_mask.fill_(1.0);
+  batch.token_fields.set("returns", test::waves(batch.num_tokens()));
+  rl::ValueLoss loss;
+  loss.config.cliprange_value.reset();
+  engine->forward_backward_batch(batch, loss);
+  single.forward_backward_batch(batch, loss);
+  CHECK(std::abs(engine->optimizer().grad_norm() / single.optimizer().grad_norm() - 1) < 1e-10);
+}
+
+TEST_CASE("ranks that share layers start from one seed and one schedule") {
+  RankGroups world;
+  Grid grid(world.world.size());
+  const Fixture fixture("qwen3");
+  const bool last = world.world.rank() + 1 == world.world.size();
+  using E = LanguageModelEngine<Mpi, optimizer::Fp32>;
+  const auto sentence = "ranks must start from the same weights and settings";
+  CHECK(contains(error_of([&] {
+                   engine_on<E>(grid, ModelConfig{"", fixture.folder + "/config.json", last ? 2u : 1u});
+                 }),
+                 sentence));
+  auto schedule = test::constant_schedule(1e-3);
+  if (last) schedule.lr_warmup_steps = 2;
+  E engine({fixture.folder, "", 1}, {}, test::adam(), schedule, grid.state.context());
+  const auto text = error_of([&] { engine.initialize(); });
+  CHECK(contains(text, sentence));
+  CHECK(contains(text, "lr_warmup_steps 2"));
+}
+
 TEST_CASE_TEMPLATE("NaN on one rank: all skip, nothing changes, the next step is as if it had not been", E,
                    LanguageModelEngine<Mpi, optimizer::Fp32>,
                    LanguageModelEngine<Mpi, optimizer::Bf16WithFp32Main, optimizer::Distributed>) {
@@ -374,6 +435,26 @@ TEST_CASE_TEMPLATE("NaN on one rank: all skip, nothing changes, the next step is
   engine->train_batch(batch, SftLoss{});
   other->train_batch(batch, SftLoss{});
   CHECK(state(*engine) == state(*other));
+}
+
+TEST_CASE("zeros of gradients are counted once, and padding is none") {
+  RankGroups world;
+  const Fixture fixture("qwen3");
+  auto optimizer = test::adam();
+  optimizer.log_num_zeros_in_grad = true;
+  std::mt19937_64 random(21);
+  const auto batch = test::random_batch(random, {6, 3}, 331);
+  auto single = LanguageModelEngine<parallel::Self, optimizer::Fp64>(
+      {fixture.folder, "", 1}, {}, optimizer, test::constant_schedule(1e-3), test::self_context());
+  single.initialize();
+  const auto expected = single.train_batch(batch, SftLoss{}).step.num_zeros;
+  CHECK(expected >= 0);
+  for (const std::int64_t divisor : {1, 200}) {
+    Grid grid(world.world.size());
+    const auto engine = engine_on<LanguageModelEngine<Mpi, optimizer::Fp64>>(
+        grid, fixture, with_sequence_parallel(true, divisor), optimizer);
+    CHECK(engine->train_batch(batch, SftLoss{}).step.num_zeros == expected);
+  }
 }
 
 TEST_CASE("fewer tokens than ranks, and a micro-batch of none") {
@@ -440,6 +521,9 @@ TEST_CASE("ranks of one group must be given one batch; a policy's static extent 
   const auto text = error_of([&] { engine->infer_batch(batch); });
   CHECK(contains(text, "must be given the same batch"));
   CHECK(contains(text, "get_data_parallel_rank"));
+  batch = fixture.batch();
+  if (world.world.rank() == 1) batch.options.micro_batch_size = 1;
+  CHECK(contains(error_of([&] { engine->infer_batch(batch); }), "micro_batch_size 1"));
   batch = fixture.batch();
   batch.token_fields.set("a", zeros({batch.num_tokens()}, at::kDouble).fill_(world.world.rank()));
   CHECK(contains(error_of([&] { engine->infer_batch(batch); }), "must be given the same batch"));

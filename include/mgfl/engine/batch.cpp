@@ -288,8 +288,13 @@ std::string describe(const Batch& batch) {
       hash = hash * 31 + fnv1a(name);
       add(values);
     }
+  const auto& o = batch.options;
+  const auto shown = [](const auto& option) { return option ? concat(*option) : "unset"; };
   return concat("a batch of ", batch.num_sequences(), " sequences and ", batch.num_tokens(),
-                " tokens with checksum ", hash);
+                " tokens with checksum ", hash, ", options micro_batch_size ", shown(o.micro_batch_size),
+                " max_tokens_per_micro_batch ", shown(o.max_tokens_per_micro_batch), " outputs ",
+                shown(o.calculate_entropy), " ", shown(o.calculate_sum_pi_squared), " ",
+                shown(o.calculate_mean_log_probs), " use_fused_kernels ", shown(o.use_fused_kernels));
 }
 
 }  // namespace mgfl

@@ -29,12 +29,14 @@
 #include "mgfl/override/environment.hpp"
 #include "mgfl/parallel/agreement.hpp"
 #include "mgfl/parallel/group_list.hpp"
+#include "mgfl/parallel/placement.hpp"
 #include "mgfl/parallel/tensor_parallel_group.hpp"
 #include "mgfl/parallel/whole_values.hpp"
 #include "mgfl/policy/optimizer_policy.hpp"
 #include "mgfl/policy/parallel_policy.hpp"
 #include "mgfl/pipeline/schedules.hpp"
 #include "mgfl/policy/scheduler_policy.hpp"
+#include "mgfl/policy/static_model.hpp"
 #include "mgfl/tensor/autograd.hpp"
 #include "mgfl/tensor/checksum.hpp"
 #include "mgfl/tensor/factory.hpp"
@@ -103,6 +105,8 @@ class Engine {
     NoGradGuard no_grad;
     _build_tf_config();
     check_built(bridge_, "_build_tf_config");
+    if constexpr (requires { layout_sizes(bridge_->config()); })
+      parallel::check_model_fits<P>(layout_sizes(bridge_->config()), context_.extents);
     _build_megatron_module();
     check_built(model_, "_build_megatron_module");
     check_built(buffer_, "_build_megatron_module");
@@ -396,14 +400,30 @@ class Engine {
         " has not built its part of the engine; an override of that step must do what the original does.");
   }
 
-  /// UserError, on every rank alike, unless all ranks have the same settings, and all data-parallel ranks
-  /// start from the same weights.
+  /// UserError, on every rank alike, unless all ranks have the same settings, and start from the same
+  /// weights: all of them where ranks are replicas of one another, those that each holds whole where they
+  /// share the layers.
   void check_replicas() {
-    parallel::check_same_replicas(*context_.world, settings_text(engine_config_, optimizer_config_));
-    if (get_data_parallel_size() == 1) return;  // before all weights are read
-    parallel::check_same_replicas(
-        *context_.data_parallel,
-        concat("weights ", parallel::detail::hexadecimal(checksum(buffer_->values))));
+    auto settings = settings_text(engine_config_, optimizer_config_);
+    if (model_config_.local_path.empty()) settings += concat(", seed ", model_config_.seed);
+    if constexpr (requires { scheduler_->describe(); }) {
+      if (scheduler_) settings += concat(", schedule ", scheduler_->describe());
+    } else if constexpr (requires { scheduler_config_.max_steps; }) {
+      settings +=
+          concat(", schedule max_steps ", scheduler_config_.max_steps, " min_lr ", scheduler_config_.min_lr);
+    }
+    parallel::check_same_replicas(*context_.world, settings);
+    if (get_data_parallel_size() > 1)  // else nobody would look at it
+      parallel::check_same_replicas(*context_.data_parallel, weights_text(checksum(buffer_->values)));
+    if (context_.tensor_parallel->size() == 1) return;
+    std::uint64_t whole = 0;
+    for (const auto& param : buffer_->params)
+      if (parallel::is_whole(*param.desc)) whole = whole * 31 + checksum(*param.value);
+    parallel::check_same_replicas(*context_.tensor_parallel, weights_text(whole));
+  }
+
+  static std::string weights_text(std::uint64_t sum) {
+    return concat("weights ", parallel::detail::hexadecimal(sum));
   }
 
   /// UserError, on every rank of the tensor-parallel group alike, unless all of them were given this batch:

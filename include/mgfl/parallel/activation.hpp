@@ -66,7 +66,8 @@ struct TensorParallelRegion {
   }
 };
 
-/// Every tp rank holds rows(tokens) rows of the stream: as many on each, the last ones padded with zeros.
+/// Every tp rank holds rows(tokens) rows of the stream: as many on each, the last ones padding. Padding is
+/// finite, and its gradient zero.
 struct SequenceParallelRegion {
   using stream = placement::SequenceShard;
   static constexpr bool is_parallel = true;

@@ -16,12 +16,12 @@ bool tensor_parallel_fits(const ModelSizes& sizes, const Extents& extents) {
          fit::ffn(sizes, extents);
 }
 
-/// Those of at most as many ranks as the world has.
+/// Those that a world of so many ranks can have.
 std::vector<int> fitting_tensor_parallel_sizes(const ModelSizes& sizes, int world) {
   std::vector<int> fitting;
   const auto most = std::min<std::int64_t>(world, sizes.num_attention_heads);
   for (Extents other{.tp = 1}; other.tp <= most; ++other.tp)
-    if (tensor_parallel_fits(sizes, other)) fitting.push_back(other.tp);
+    if (world % other.tp == 0 && tensor_parallel_fits(sizes, other)) fitting.push_back(other.tp);
   return fitting;
 }
 

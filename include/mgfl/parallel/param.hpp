@@ -56,6 +56,7 @@ struct ParamDesc {
   double init_std = 0;        // normal(0, init_std); 0: ones for norms, zeros for biases (`init_value`)
   double init_value = 0;
   QkvRows qkv{};             // of placement Qkv
+  std::int64_t padding = 0;  // of a vocabulary: rows at the end that no token has
   TensorParallelPlace tp{};  // which part of it this rank holds
   // Each tp rank's gradient covers its own heads or tokens only, though the parameter is whole everywhere.
   bool partial_grad = false;

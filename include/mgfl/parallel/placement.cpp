@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <algorithm>
+
 #include "mgfl/base/error.hpp"
 
 namespace mgfl::parallel {
@@ -71,12 +73,14 @@ std::int64_t local_numel(const ParamDesc& desc) {
 }
 
 std::int64_t counted_numel(const ParamDesc& desc) {
-  if (desc.tp.size == 1) return local_numel(desc);
-  // Pieces with copies come last, and their ranks are neighbours: the first of them counts.
+  const auto real_rows = desc.shape[static_cast<std::size_t>(split_dimension(desc))] - desc.padding;
+  // What is not counted comes last: pieces with copies, whose ranks are neighbours and the first of them
+  // counts, and padding.
   std::int64_t rows = 0, held = 0;
   for (const auto& piece : pieces(desc)) {
     held += piece.length;
-    if (desc.tp.rank % piece.copies == 0) rows += piece.length;
+    if (desc.tp.rank % piece.copies == 0)
+      rows += std::clamp<std::int64_t>(real_rows - piece.logical, 0, piece.length);
   }
   return rows == held ? local_numel(desc) : local_numel(desc) / held * rows;
 }

@@ -8,7 +8,7 @@ void implementation<targets::vocab_row_statistics, vendors::x86>::call(
     const Tensor& logits, const Tensor& labels, const Tensor& scale, std::int64_t first_column,
     Tensor& largest, Tensor& sum_exp, Tensor& sum_exp_z, Tensor& predicted) {
   const bool done =
-      labels.is_contiguous() &&
+      labels.is_contiguous() && logits.size(1) > 0 &&
       x86::run({{logits}, {scale, largest, sum_exp, sum_exp_z, predicted}}, [&]<class D>(D) {
         x86::vocab_row_statistics(x86::in<D>(logits), x86::in<std::int64_t>(labels), x86::in<float>(scale),
                                   first_column, x86::out<float>(largest), x86::out<float>(sum_exp),
@@ -24,7 +24,7 @@ void implementation<targets::vocab_rows_backward, vendors::x86>::call(
     Tensor& logits, const Tensor& labels, const Tensor& scale, std::int64_t first_column, const Tensor& lse,
     const Tensor& entropy, const Tensor& d_log_prob, const Tensor& d_entropy) {
   const bool done =
-      labels.is_contiguous() &&
+      labels.is_contiguous() && logits.size(1) > 0 &&
       x86::run({{logits}, {scale, lse, entropy, d_log_prob, d_entropy}}, [&]<class D>(D) {
         x86::vocab_rows_backward(x86::out<D>(logits), x86::in<std::int64_t>(labels), x86::in<float>(scale),
                                  first_column, x86::in<float>(lse), x86::in<float>(entropy),
