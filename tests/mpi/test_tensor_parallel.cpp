@@ -395,6 +395,7 @@ TEST_CASE("ranks that share layers start from one seed and one schedule") {
                  }),
                  sentence));
   auto schedule = test::constant_schedule(1e-3);
+  schedule.lr_decay_steps = 10;
   if (last) schedule.lr_warmup_steps = 2;
   E engine({fixture.folder, "", 1}, {}, test::adam(), schedule, grid.state.context());
   const auto text = error_of([&] { engine.initialize(); });

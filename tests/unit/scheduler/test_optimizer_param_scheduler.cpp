@@ -7,6 +7,7 @@
 
 #include "mgfl/base/error.hpp"
 #include "policies/scheduler/get_lr_decl.hpp"
+#include "policies/scheduler/optimizer_param_scheduler.hpp"
 
 using namespace mgfl::scheduler;
 using mgfl::optimizer::Optimizer;
