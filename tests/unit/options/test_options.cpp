@@ -298,11 +298,9 @@ TEST_CASE("what this version lacks is accepted at its default only") {
   CHECK(run(train + Arguments{"--tensor-model-parallel-size", "1", "--optimizer", "adam", "--hidden-dropout",
                               "0.0", "--pipeline-schedule", "1f1b", "--async-save=false"})
             .index() == 0);
-  const std::vector<Arguments> lacking{{"--tensor-model-parallel-size", "2"},
-                                       {"--pipeline-model-parallel-size", "2"},
+  const std::vector<Arguments> lacking{{"--pipeline-model-parallel-size", "2"},
                                        {"--context-parallel-size", "2"},
                                        {"--expert-model-parallel-size", "4"},
-                                       {"--sequence-parallel"},
                                        {"--recompute-granularity", "full"},
                                        {"--attention-dropout", "0.1"},
                                        {"--moe-aux-loss-coeff", "0.01"},

@@ -78,7 +78,7 @@ TEST_CASE("a layout that does not fit is refused with both numbers, and with tho
         "tensor-model-parallel-size 3 and num_query_groups 2 (kv heads) neither divides the other (sizes "
         "that fit: "
         "1, 2). Choose sizes that do, or another model.");
-  CHECK(refusal(with(&ModelSizes::num_attention_heads, 12), {.tp = 3}) ==
+  CHECK(refusal(with(&ModelSizes::num_attention_heads, 12), {.tp = 3, .dp = 2}) ==
         "the layout does not fit the model: of tensor-model-parallel-size 3 and num_query_groups 2 (kv "
         "heads) neither "
         "divides the other (sizes that fit: 1, 2). Choose sizes that do, or another model.");
