@@ -9,6 +9,7 @@
 #include "mgfl/parallel/activation.hpp"
 #include "mgfl/parallel/model_fit.hpp"
 #include "mgfl/tensor/factory.hpp"
+#include "policies/distributed/non_tensor_parallel_grads.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "policies/kernels/main_dtype.hpp"
 #include "policies/model/initialize.hpp"

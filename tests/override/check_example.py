@@ -9,7 +9,7 @@ import sys
 
 # What try_acme and acme's overrides call; the linker complains where this falls short.
 PARTS = re.compile(r"/acme/|override/build_identity|tensor/factory|mgfl/parallel/|parallel/(self|collective)|kernels/(swiglu|optimizer)"
-                   r"|scheduler/cosine|policies/optimizer/|vendors/default/|mgfl_override_table")
+                   r"|scheduler/(cosine|optimizer_param)|policies/optimizer/|vendors/default/|mgfl_override_table")
 
 
 def run(command, **options):

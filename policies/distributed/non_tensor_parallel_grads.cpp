@@ -1,4 +1,4 @@
-#include "policies/distributed/finalize_model_grads.hpp"
+#include "policies/distributed/non_tensor_parallel_grads.hpp"
 
 #include <vector>
 
