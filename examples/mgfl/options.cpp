@@ -147,7 +147,8 @@ Table table(ScoreOptions& o) {
   t.group("Scoring");
   t.toggle("logits", o.logits, "write logits too");
   t.toggle("grads", o.grads, "write grad.NAME of mean_loss for every weight, and grad_norm");
-  t.real("temperature", o.temperature, "T", "divides the logits before the softmax", positive);
+  t.real("temperature", o.temperature, "T", "divides the logits before the softmax; at least 1e-8",
+         Range{1e-8, infinity});
   t.toggle("value-head", o.value_head,
            "of a critic: writes values; where --input has returns, mean_loss is 0.5 (value - return)^2");
   t.real("value-clip", o.value_clip, "C",
@@ -611,6 +612,25 @@ std::string overview() {
 
 }  // namespace
 
+std::string described(const Options& options) {
+  return std::visit(
+      [](const auto& command) -> std::string {
+        using Command = std::remove_cvref_t<decltype(command)>;
+        if constexpr (std::is_same_v<Command, EarlyExit>) {
+          return "a text to print\n";
+        } else {
+          auto copy = command;
+          auto flags = table(copy);
+          std::istringstream lines(as_toml(flags));
+          std::string all, line;
+          while (std::getline(lines, line))
+            if (line.rfind("threads", 0) != 0 && line.rfind("# threads", 0) != 0) all += line + "\n";
+          return concat("command ", flags.command, "\n", all);
+        }
+      },
+      options);
+}
+
 Options parse(int argc, const char* const* argv) {
   Names names;
   for (const auto& command : commands) names.push_back(command.name);
@@ -674,6 +694,11 @@ std::string in_flags(const scheduler::ScheduleMismatch& mismatch) {
   const auto named = of_groups                 ? " (--decoupled-lr, --decoupled-min-lr)"
                      : flag == std::end(flags) ? ""
                                                : concat(" (", flag->second, ")");
+  if (!mismatch.can_use_checkpoint)
+    return concat("the schedule's ", mismatch.field, " is ", mismatch.here, " here and ", mismatch.saved,
+                  " in the checkpoint: embedding and output layer have rates of their own in one of them "
+                  "only; give --decoupled-lr and --decoupled-min-lr as before, or "
+                  "--override-opt-param-scheduler.");
   return concat(
       "the schedule's ", mismatch.field, named, " is ", mismatch.here, " here and ", mismatch.saved,
       " in the checkpoint; give the same value, or choose with --override-opt-param-scheduler (this "

@@ -218,6 +218,9 @@ scheduler::OptimizerParamSchedulerConfig scheduler_config(const TrainOptions& op
 /// What a schedule that is not the checkpoint's is told a user, with the flags in place of C++ fields.
 std::string in_flags(const scheduler::ScheduleMismatch& mismatch);
 
+/// The command and every flag with its value, a line each, but for --threads, which ranks may have unlike.
+std::string described(const Options& options);
+
 /// The dynamic loss scale that a training run asks for.
 optimizer::DynamicGradScalerConfig scaler_config(const TrainOptions& options);
 

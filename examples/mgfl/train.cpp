@@ -54,7 +54,8 @@ void check_can_become_folder(const char* flag, const std::filesystem::path& plac
   const auto probe = existing / concat(".mgfl-probe-", getpid());
   error.clear();
   check_user(fs::create_directory(probe, error) && !error, flag, " ", place.string(),
-             ": nothing can be made in ", existing.string(), " (", error.message(), ").");
+             ": nothing can be made in ", existing.string(), " (",
+             error ? error.message() : "its file system refuses", ").");
   fs::remove(probe, error);
 }
 

@@ -255,6 +255,9 @@ void check_training_tensors(const Checkpoint& checkpoint, const model::Transform
       !adamw.states().empty() || !checkpoint.has(momentum), checkpoint.folder().string(),
       ": the checkpoint holds SGD's momentum, and this run's sgd_momentum is 0; go on with momentum, or "
       "start anew from its weights, as from a Hugging Face folder.");
+  check_user(!adamw.sgd || adamw.states().empty() || checkpoint.has(momentum), checkpoint.folder().string(),
+             ": the checkpoint holds no momentum of SGD's, as its run had sgd_momentum 0; go on with 0, or "
+             "start anew from its weights, as from a Hugging Face folder.");
   for_each_state(buffer, adamw, [&](optimizer::LocalParams& local, const std::string& prefix) {
     for (const auto& param : local.params())
       match(checkpoint, config, param, prefix, [](const bridge::HfPart&, const Tensor&) {});

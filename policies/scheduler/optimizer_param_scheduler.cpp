@@ -115,7 +115,7 @@ std::string shown(const std::optional<Value>& value) {
 void take_groups(const std::vector<GroupRates>& saved, bool use_checkpoint,
                  std::vector<optimizer::ParamGroup>& groups) {
   if (saved.size() != groups.size())
-    throw ScheduleMismatch("number of parameter groups", concat(groups.size()), concat(saved.size()));
+    throw ScheduleMismatch("number of parameter groups", concat(groups.size()), concat(saved.size()), false);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto take = [&](const char* name, auto& mine, const auto& theirs) {
       if (mine == theirs) return;
@@ -170,14 +170,18 @@ std::ostream& operator<<(std::ostream& out, const StableLm2SchedulerConfig& c) {
              << ", decay_samples " << c.decay_samples << "}";
 }
 
-ScheduleMismatch::ScheduleMismatch(std::string field, std::string here, std::string saved)
-    : UserError(
-          concat("the schedule's ", field, " is ", here, " here and ", saved,
-                 " in the checkpoint; give the same value, or set override (this one) or use_checkpoint "
-                 "(the checkpoint's) in OptimizerParamSchedulerConfig.")),
+ScheduleMismatch::ScheduleMismatch(std::string field, std::string here, std::string saved,
+                                   bool can_use_checkpoint)
+    : UserError(concat("the schedule's ", field, " is ", here, " here and ", saved, " in the checkpoint; ",
+                       can_use_checkpoint
+                           ? "give the same value, or set override (this one) or use_checkpoint (the "
+                             "checkpoint's) in OptimizerParamSchedulerConfig."
+                           : "give the same decoupled_lr and overrides as before, or set override in "
+                             "OptimizerParamSchedulerConfig.")),
       field(std::move(field)),
       here(std::move(here)),
-      saved(std::move(saved)) {}
+      saved(std::move(saved)),
+      can_use_checkpoint(can_use_checkpoint) {}
 
 OptimizerParamSchedulerConfig constant_schedule(double lr, double weight_decay) {
   OptimizerParamSchedulerConfig config;

@@ -90,8 +90,9 @@ struct OptimizerParamSchedulerState {
 /// A saved schedule that is not this run's, with the field's name and both values, so that a caller can name
 /// its own setting in place of the field.
 struct ScheduleMismatch : UserError {
-  ScheduleMismatch(std::string field, std::string here, std::string saved);
+  ScheduleMismatch(std::string field, std::string here, std::string saved, bool can_use_checkpoint = true);
   std::string field, here, saved;
+  bool can_use_checkpoint;  // whether the saved value can be taken: other parameter groups cannot
 };
 
 /// Writes learning rate and weight decay of every parameter group. Before the first `step` the values of

@@ -147,6 +147,33 @@ class Refusals(Case):
             self.assertIn("tensor-model-parallel-size", self.refused(TP, size))
 
 
+class UnlikeRanks(Case):
+    """Ranks that were started with other flags are told so at the start, with what differs."""
+
+    def test_refused(self):
+        score = ("score", "--load-hf", acceptance.DATA / "llama", "--output", self.path(".safetensors"))
+        score += ("--input", acceptance.DATA / "llama" / "expected.safetensors", "--timeout-seconds", 5)
+        rows = self.file(train_rows(fixture("llama")))
+        train = ("train", "--load-hf", acceptance.DATA / "llama", "--data", rows, "--train-iters", 1)
+        train += ("--global-batch-size", 2, "--lr", 1e-3)
+        for words, unlike in (
+            (score, (TP, 2)),
+            (score, ("--temperature", 2)),
+            (score, ("--logits",)),
+            (score, ("--help",)),
+            (train, ("--seed", 4)),
+            (train, ("--no-shuffle",)),
+            (train, ("--use-distributed-optimizer",)),
+        ):
+            with self.subTest(unlike=unlike):
+                program = acceptance.PROGRAM
+                second = (":", acceptance.MPIEXEC[-1], 1, program, *words, *unlike)
+                result = acceptance.run(*words, *second, ranks=1, status=1, launcher=True)
+                self.assertIn("different commands or flags", result.err)
+                if len(unlike) == 2:
+                    self.assertIn(unlike[0].lstrip("-"), result.err)
+
+
 class JobEnd(test_job_end.Job):
     """A rank that dies or stalls in the middle of a tensor-parallel step."""
 

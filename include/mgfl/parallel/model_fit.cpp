@@ -46,7 +46,8 @@ void check_model_fits(const ModelSizes& m, const Extents& e) {
         concat("tensor-model-parallel-size ", e.tp, " does not divide ffn_hidden_size ", m.ffn_hidden_size));
   if (!tensor_parallel_fits(m, e))
     misfits.back() +=
-        concat(" (sizes that fit: ", some_of(fitting_tensor_parallel_sizes(m, grid.extents().world())), ")");
+        concat(" (sizes that fit ", grid.extents().world(),
+               " ranks: ", some_of(fitting_tensor_parallel_sizes(m, grid.extents().world())), ")");
   if (!fit::layers(m, e))
     misfits.push_back(concat("pipeline-model-parallel-size ", e.pp,
                              " x virtual-pipeline-model-parallel-size ", e.vpp,

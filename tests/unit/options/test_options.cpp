@@ -265,7 +265,7 @@ TEST_CASE("values out of range are refused, naming flag and value") {
   }
   CHECK(contains(refusal(train + Arguments{"--adam-beta2", "1"}), "below 1"));
   CHECK(contains(refusal(train + Arguments{"--adam-eps", "0"}), "above 0"));
-  CHECK(contains(refusal(score + Arguments{"--temperature", "0"}), "above 0"));
+  CHECK(contains(refusal(score + Arguments{"--temperature", "0"}), "of at least"));
   CHECK(contains(refusal(generate + Arguments{"--top-p", "1.5"}), "at most 1"));
   CHECK(contains(refusal(train + Arguments{"--lr-decay-style", "cos"}), "inverse-square-root"));
   CHECK(contains(refusal(train + Arguments{"--bf16=maybe"}), "true or false"));
@@ -311,6 +311,15 @@ TEST_CASE("what this version lacks is accepted at its default only") {
     CHECK(contains(message, flag.front()));
     CHECK(contains(message, "this version"));
   }
+}
+
+TEST_CASE("a described command line has every flag that ranks must share") {
+  const auto described_of = [](const Arguments& arguments) { return described(run(arguments)); };
+  CHECK(described_of(train + Arguments{"--threads", "2"}) == described_of(train));
+  CHECK(described_of(train + Arguments{"--no-shuffle"}) != described_of(train));
+  CHECK(described_of(train + Arguments{"--seed", "7"}) != described_of(train));
+  CHECK(described_of(train).find("command train\n") == 0);
+  CHECK(described_of({"score", "--help"}) != described_of(score));
 }
 
 TEST_CASE("the optimizer, and rates of embedding and output layer") {

@@ -76,16 +76,16 @@ TEST_CASE("a layout that does not fit is refused with both numbers, and with tho
         "the layout does not fit the model: tensor-model-parallel-size 3 does not divide num_attention_heads "
         "4; of "
         "tensor-model-parallel-size 3 and num_query_groups 2 (kv heads) neither divides the other (sizes "
-        "that fit: "
+        "that fit 12 ranks: "
         "1, 2). Choose sizes that do, or another model.");
   CHECK(refusal(with(&ModelSizes::num_attention_heads, 12), {.tp = 3, .dp = 2}) ==
         "the layout does not fit the model: of tensor-model-parallel-size 3 and num_query_groups 2 (kv "
         "heads) neither "
-        "divides the other (sizes that fit: 1, 2). Choose sizes that do, or another model.");
+        "divides the other (sizes that fit 6 ranks: 1, 2, 6). Choose sizes that do, or another model.");
   CHECK(refusal(with(&ModelSizes::ffn_hidden_size, 98), {.tp = 4}) ==
         "the layout does not fit the model: tensor-model-parallel-size 4 does not divide ffn_hidden_size 98 "
         "(sizes that "
-        "fit: 1, 2). Choose sizes that do, or another model.");
+        "fit 4 ranks: 1, 2). Choose sizes that do, or another model.");
   CHECK(refusal(model, {.pp = 5}) ==
         "the layout does not fit the model: pipeline-model-parallel-size 5 x "
         "virtual-pipeline-model-parallel-size 1 does "
