@@ -262,8 +262,12 @@ TEST_CASE("ranks that do not fit together are told so") {
   auto jobs = places(2, free_port());
   jobs[1].job = 8;
   jobs.push_back(jobs[1]);
-  jobs[2].job = 7;  // the right one comes as well
-  said = run(jobs, meet);
+  jobs[2].job = 7;  // the right one comes as well, after the stranger, as rank 0 waits no longer than that
+  said = run(jobs, [&](const TorchrunPlace& place) {
+    if (place.rank == 1 && place.job == 7) std::this_thread::sleep_for(std::chrono::seconds(1));
+    Rendezvous meeting(place, 10);
+    return std::string("met");
+  });
   CHECK(said[0] == "met");
   CHECK(said[1].find("user: rank 1 came to rank 0 of another job") == 0);
   CHECK(said[2] == "met");
