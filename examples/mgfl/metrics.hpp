@@ -27,7 +27,7 @@ struct StepMetrics {
   double step_seconds = 0;
   std::int64_t peak_rss_bytes = 0;
   std::optional<double> eval_loss;                    // where this iteration was followed by an evaluation
-  std::vector<std::pair<std::string, double>> extra;  // further losses, by name
+  std::vector<std::pair<std::string, double>> extra;  // further numbers, by name
 };
 
 /// One line of metrics.jsonl, without its end: numbers with 17 significant digits, null for those that are

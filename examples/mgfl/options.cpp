@@ -631,6 +631,31 @@ std::string described(const Options& options) {
       options);
 }
 
+Names flags_without_effect(const TrainOptions& o) {
+  const TrainOptions fresh;
+  Names found;
+  const auto look = [&](bool set, bool counts, const char* flag, const char* condition) {
+    if (set && !counts) found.push_back(concat(flag, " changes nothing without ", condition));
+  };
+  const bool fp16 = o.precision.fp16, dynamic = fp16 && !o.loss_scale;
+  const char* dynamic_scale = "--fp16 and a dynamic loss scale";
+  look(o.loss_scale != fresh.loss_scale, fp16, "--loss-scale", "--fp16");
+  look(o.initial_loss_scale != fresh.initial_loss_scale, dynamic, "--initial-loss-scale", dynamic_scale);
+  look(o.min_loss_scale != fresh.min_loss_scale, dynamic, "--min-loss-scale", dynamic_scale);
+  look(o.loss_scale_window != fresh.loss_scale_window, dynamic, "--loss-scale-window", dynamic_scale);
+  look(o.hysteresis != fresh.hysteresis, dynamic, "--hysteresis", dynamic_scale);
+  const bool adam = o.optimizer == "adam", wsd = o.lr_decay_style == scheduler::LrDecayStyle::wsd;
+  look(o.adam_beta1 != fresh.adam_beta1, adam, "--adam-beta1", "--optimizer adam");
+  look(o.adam_beta2 != fresh.adam_beta2, adam, "--adam-beta2", "--optimizer adam");
+  look(o.adam_eps != fresh.adam_eps, adam, "--adam-eps", "--optimizer adam");
+  look(o.sgd_momentum != fresh.sgd_momentum, !adam, "--sgd-momentum", "--optimizer sgd");
+  look(o.lr_wsd_decay_iters != fresh.lr_wsd_decay_iters, wsd, "--lr-wsd-decay-iters", "--lr-decay-style WSD");
+  look(o.lr_wsd_decay_style != fresh.lr_wsd_decay_style, wsd, "--lr-wsd-decay-style", "--lr-decay-style WSD");
+  look(o.parallel.sequence_parallel, o.parallel.tensor_model_parallel_size > 1, "--sequence-parallel",
+       "--tensor-model-parallel-size above 1");
+  return found;
+}
+
 Options parse(int argc, const char* const* argv) {
   Names names;
   for (const auto& command : commands) names.push_back(command.name);

@@ -221,6 +221,9 @@ std::string in_flags(const scheduler::ScheduleMismatch& mismatch);
 /// The command and every flag with its value, a line each, but for --threads, which ranks may have unlike.
 std::string described(const Options& options);
 
+/// Flags that were set and change nothing beside the others, each with what would make it count.
+std::vector<std::string> flags_without_effect(const TrainOptions& options);
+
 /// The dynamic loss scale that a training run asks for.
 optimizer::DynamicGradScalerConfig scaler_config(const TrainOptions& options);
 

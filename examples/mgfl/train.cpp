@@ -142,6 +142,11 @@ class Run {
       }
     }
     bar.finish();
+    if (steps_made_ == 0 && steps_skipped_ > 0)
+      log_warning(
+          rank_.world.rank(),
+          concat("all ", steps_skipped_, " iterations were skipped, so the model is as it was before; ",
+                 "metrics.jsonl of --log-dir has their gradient norms and loss scales."));
     if (!options_.save_hf.empty()) engine_.save_hf_pretrained(options_.save_hf);
     return 0;
   }
@@ -209,7 +214,9 @@ class Run {
     const auto start = Clock::now();
     StepMetrics metrics;
     const auto batch = batch_after(position_.consumed_samples, *dataset_, *batches_);
-    metrics.lr = engine_.optimizer().param_groups[0].lr;
+    const auto& groups = engine_.optimizer().param_groups;
+    metrics.lr = groups[0].lr;
+    if (options_.decoupled_lr) metrics.extra.emplace_back("decoupled_lr", groups[2].lr);
     engine_.optimizer_zero_grad();
     const auto result = engine_.forward_backward_batch(batch, training_loss<E>());
     const auto outcome = engine_.optimizer_step();
@@ -217,6 +224,7 @@ class Run {
     ++position_.iteration;
     // The schedule counts samples; a skipped step does not move it.
     if (outcome.stepped) engine_.lr_scheduler_step(global_batch_size_);
+    ++(outcome.stepped ? steps_made_ : steps_skipped_);
 
     metrics.iteration = position_.iteration;
     metrics.loss = result.loss();
@@ -265,6 +273,7 @@ class Run {
   std::optional<checkpoint::Checkpoint> checkpoint_;  // until it is loaded
   E engine_;
   TrainingPosition position_;
+  std::int64_t steps_made_ = 0, steps_skipped_ = 0;  // of this run
   std::optional<data::Dataset> dataset_, evaluation_;
   std::optional<data::GlobalBatches> batches_, evaluation_batches_;
 };
@@ -273,6 +282,7 @@ class Run {
 
 template <class C>
 int run_train(const TrainOptions& options, Rank<C>& rank) {
+  for (const auto& note : flags_without_effect(options)) log_warning(rank.world.rank(), note);
   const auto run = [&](auto e) { return Run<typename decltype(e)::type, C>(options, rank)(); };
   if constexpr (!std::is_same_v<C, parallel::Self>)  // one process has nobody to share its state with
     if (options.use_distributed_optimizer)

@@ -258,11 +258,12 @@ void Decoder::keep_own_rows(Workspace& workspace, const Tensor& d_input) const {
   auto& run = workspace.activations;
   run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
   const auto rows = run.hidden.size(0), tokens = run.batch.num_tokens();
-  const bool shares_tokens = parallel_.sequence_parallel && parallel_.tensor_parallel.size() > 1;
-  const auto first = shares_tokens ? std::min(parallel_.tensor_parallel.rank() * rows, tokens) : 0;
-  const auto held = std::min(rows, tokens - first);
-  run.d_hidden.narrow(0, 0, held).copy_(d_input.narrow(0, first, held));
-  run.d_hidden.narrow(0, held, rows - held).zero_();
+  with_region(parallel_, tokens, [&](const auto& region) {
+    const auto first = std::min(region.first_row(tokens), tokens);
+    const auto held = std::min(rows, tokens - first);
+    run.d_hidden.narrow(0, 0, held).copy_(d_input.narrow(0, first, held));
+    run.d_hidden.narrow(0, held, rows - held).zero_();
+  });
 }
 
 VocabShard Decoder::head_shard() const {

@@ -271,16 +271,28 @@ OptimizerParamSchedulerState OptimizerParamScheduler::state() const {
 
 std::string OptimizerParamScheduler::describe() const {
   const auto& c = config_;
-  auto all = concat("init_lr ", c.init_lr, " max_lr ", shown(c.max_lr), " min_lr ", shown(c.min_lr),
-                    " lr_warmup_steps ", c.lr_warmup_steps, " lr_decay_steps ", c.lr_decay_steps,
-                    " lr_decay_style ", shown(c.lr_decay_style), " start_wd ", shown(c.start_wd), " end_wd ",
-                    shown(c.end_wd), " wd_incr_steps ", c.wd_incr_steps, " wd_incr_style ",
-                    shown(c.wd_incr_style), " lr_wsd_decay_steps ", c.lr_wsd_decay_steps,
-                    " lr_wsd_decay_style ", shown(c.lr_wsd_decay_style), " stablelm2_scheduler_config ",
-                    shown(c.stablelm2_scheduler_config));
-  for (const auto& group : optimizer_->param_groups)
-    all += concat(", group max_lr ", shown(group.max_lr), " min_lr ", shown(group.min_lr), " wd_mult ",
-                  group.wd_mult);
+  std::string all;
+  const auto add = [&](const char* name, const auto& value) {
+    all += concat(all.empty() ? "" : "\n", "schedule ", name, " ", shown(value));
+  };
+  add("init_lr", c.init_lr);
+  add("max_lr", c.max_lr);
+  add("min_lr", c.min_lr);
+  add("lr_warmup_steps", c.lr_warmup_steps);
+  add("lr_decay_steps", c.lr_decay_steps);
+  add("lr_decay_style", c.lr_decay_style);
+  add("start_wd", c.start_wd);
+  add("end_wd", c.end_wd);
+  add("wd_incr_steps", c.wd_incr_steps);
+  add("wd_incr_style", c.wd_incr_style);
+  add("lr_wsd_decay_steps", c.lr_wsd_decay_steps);
+  add("lr_wsd_decay_style", c.lr_wsd_decay_style);
+  add("stablelm2_scheduler_config", c.stablelm2_scheduler_config);
+  for (std::size_t i = 0; i < optimizer_->param_groups.size(); ++i) {
+    const auto& group = optimizer_->param_groups[i];
+    all += concat("\ngroup ", i, " max_lr ", shown(group.max_lr), " min_lr ", shown(group.min_lr),
+                  " wd_mult ", group.wd_mult);
+  }
   return all;
 }
 

@@ -4,6 +4,7 @@
 
 #include "mgfl/base/error.hpp"
 #include "mgfl/engine/batch.hpp"
+#include "mgfl/engine/loss.hpp"
 #include "mgfl/tensor/factory.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "policies/kernels/main_dtype.hpp"
@@ -14,19 +15,9 @@ namespace {
 
 using tensor_parallel::VocabRange;
 
-/// What the smoothed loss takes of the mean, see the formula.
-double smoothing_of(double label_smoothing, std::int64_t vocab_size) {
-  if (label_smoothing == 0) return 0;
-  const auto v = static_cast<double>(vocab_size);
-  return label_smoothing * v / (v - 1);
-}
-
 /// This rank's columns. UserError where the arguments do not fit each other.
-VocabRange checked_range(const Tensor& logits, const Tensor& target, double label_smoothing,
-                         std::int64_t vocab_size, const parallel::TensorParallelGroup& group) {
-  check_user(label_smoothing >= 0 && label_smoothing < 1 && (label_smoothing == 0 || vocab_size > 1),
-             "vocab_parallel_cross_entropy: label_smoothing is ", label_smoothing, " over ", vocab_size,
-             " tokens; give one from 0 to below 1, and at least two tokens.");
+VocabRange checked_range(const Tensor& logits, const Tensor& target, std::int64_t vocab_size,
+                         const parallel::TensorParallelGroup& group) {
   const auto range =
       tensor_parallel::vocab_range_from_global_vocab_size(vocab_size, group.rank(), group.size());
   check_user(logits.dim() == 2 && logits.size(1) == range.last - range.first,
@@ -75,7 +66,8 @@ void implementation<targets::combine_vocab_statistics, vendors::original>::call(
 tensor_parallel::CrossEntropy implementation<targets::vocab_parallel_cross_entropy, vendors::original>::call(
     const Tensor& vocab_parallel_logits, const Tensor& target, double label_smoothing,
     std::int64_t vocab_size, const parallel::TensorParallelGroup& group) {
-  const auto range = checked_range(vocab_parallel_logits, target, label_smoothing, vocab_size, group);
+  const double s = share_of_mean_log_prob(label_smoothing, vocab_size);
+  const auto range = checked_range(vocab_parallel_logits, target, vocab_size, group);
   const auto rows = vocab_parallel_logits.size(0);
   const auto dtype = kernels::main_dtype(vocab_parallel_logits.scalar_type());
   auto largest = empty({rows}, dtype), sum_exp = empty({rows}, dtype), sum_exp_z = empty({rows}, dtype),
@@ -85,7 +77,7 @@ tensor_parallel::CrossEntropy implementation<targets::vocab_parallel_cross_entro
   tensor_parallel::combine_vocab_statistics({largest, sum_exp, sum_exp_z, predicted}, group);
   const auto log_normalizer = sum_exp.log().add_(largest);
   auto loss = log_normalizer.sub(predicted);
-  if (const double s = smoothing_of(label_smoothing, vocab_size); s > 0) {
+  if (s > 0) {
     auto sum = vocab_parallel_logits.to(dtype).sub(log_normalizer.unsqueeze(1)).sum(-1);
     if (group.size() > 1) group.all_reduce(sum);
     loss = loss.mul(1 - s).sub_(sum.mul(s / static_cast<double>(vocab_size)));
@@ -98,8 +90,8 @@ void tensor_parallel::vocab_parallel_cross_entropy_backward(Tensor& vocab_parall
                                                             const Tensor& d_loss, double label_smoothing,
                                                             std::int64_t vocab_size,
                                                             const parallel::TensorParallelGroup& group) {
-  const auto range = checked_range(vocab_parallel_logits, target, label_smoothing, vocab_size, group);
-  const double s = smoothing_of(label_smoothing, vocab_size);
+  const double s = share_of_mean_log_prob(label_smoothing, vocab_size);
+  const auto range = checked_range(vocab_parallel_logits, target, vocab_size, group);
   const auto columns = range.last - range.first;
   if (columns == 0) return;
   const auto dtype = kernels::main_dtype(vocab_parallel_logits.scalar_type());

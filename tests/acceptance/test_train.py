@@ -36,7 +36,7 @@ class Training(Case):
             flags = [flag for flag in flags if flag != "--shuffle"]
         else:
             words.append("--no-shuffle")
-        run(*words, *flags, ranks=ranks, **options)
+        self.result = run(*words, *flags, ranks=ranks, **options)
         return folder
 
 
@@ -226,9 +226,22 @@ class OtherOptimizer(Training):
         start = read_model(acceptance.DATA / "llama")[0]
         for ranks, more in ((1, ()), (2, ("--use-distributed-optimizer",))):
             folder = self.train("llama", rows, "--decoupled-lr", 0, *more, ranks=ranks, iterations=2)
+            self.assertEqual([line["decoupled_lr"] for line in metrics(folder / "log")], [0, 0])
             trained = read_model(folder / "hf")[0]
             still = {name for name in start if (trained[name] == start[name]).all()}
             self.assertEqual(still, {"model.embed_tokens.weight", "lm_head.weight"})
+
+
+    def test_flags_and_runs_that_change_nothing_are_told_of(self):
+        rows = self.file(train_rows(fixture("llama")))
+        self.train("llama", rows, "--loss-scale", 8, "--sgd-momentum", 0.5, ranks=2, iterations=1)
+        for flag in ("--loss-scale", "--sgd-momentum"):
+            self.assertEqual(self.result.err.count(f"warning: {flag} changes nothing without"), 1)
+        folder = self.train("llama", rows, "--fp16", "--initial-loss-scale", 1e30, ranks=2, iterations=2)
+        self.assertTrue(all(line["skipped"] for line in metrics(folder / "log")))
+        self.assertEqual(self.result.err.count("warning: all 2 iterations were skipped"), 1)
+        self.train("llama", rows, iterations=1)
+        self.assertNotIn("warning", self.result.err)
 
 
 class Repeatability(Training):

@@ -45,11 +45,28 @@ TEST_CASE("equal names with other manifests are a difference") {
                   UserError);
 }
 
-TEST_CASE("a summary longer than the room for it is cut") {
+TEST_CASE("of long texts of any length, the lines that differ are shown") {
   parallel::Mpi world(mgfl_test::session());
-  CHECK_THROWS_AS(
-      check_same_overrides(world, static_cast<std::uint64_t>(world.rank()), std::string(5000, 'x')),
-      UserError);
+  const bool last = world.rank() + 1 == world.size();
+  std::string text = last ? "lr 2\n" : "lr 1\n";
+  for (int line = 0; line < 1000; ++line) text += concat("setting ", line, " is the same\n");
+  if (last) text += "of the last rank alone";
+  std::string message;
+  try {
+    parallel::check_same(world, text, parallel::throw_different_flags);
+  } catch (const UserError& error) {
+    message = error.what();
+  }
+  CHECK(message == concat("the ranks were started with different commands or flags:\n  ",
+                          world.size() == 2 ? "rank 0" : "ranks 0, 1, 2", ": lr 1\n  rank ", world.size() - 1,
+                          ": lr 2; of the last rank alone\n  Give every rank the same command line."));
+}
+
+TEST_CASE("one rank has an empty text") {
+  parallel::Mpi world(mgfl_test::session());
+  CHECK_NOTHROW(parallel::check_same(world, "", parallel::throw_different_flags));
+  CHECK_THROWS_AS(parallel::check_same(world, world.rank() == 0 ? "" : "a", parallel::throw_different_flags),
+                  UserError);
 }
 
 TEST_CASE("machines that lack the same are told of; unlike ones do not start") {

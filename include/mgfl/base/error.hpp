@@ -1,10 +1,13 @@
 /// The two kinds of failure that mgfl reports, and the checks that raise them.
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace mgfl {
 
@@ -18,12 +21,26 @@ class RunError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A number as short as it can be and still mean the same: 0.1, not 0.10000000000000001.
+inline std::string shortest_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.15g", value);
+  if (std::strtod(text, nullptr) != value) std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
 /// Joins printable values to one sentence, e.g. `concat("expected ", 3, " rows, found ", 4)`.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream text;
-  text.precision(17);
-  (text << ... << parts);
+  text.precision(17);  // of parts that print numbers themselves
+  const auto add = [&](const auto& part) {
+    if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(part)>>)
+      text << shortest_text(part);
+    else
+      text << part;
+  };
+  (add(parts), ...);
   return text.str();
 }
 

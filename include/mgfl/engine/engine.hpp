@@ -405,21 +405,24 @@ class Engine {
   /// share the layers.
   void check_replicas() {
     auto settings = settings_text(engine_config_, optimizer_config_);
-    if (model_config_.local_path.empty()) settings += concat(", seed ", model_config_.seed);
+    if (model_config_.local_path.empty()) settings += concat("\nseed ", model_config_.seed);
     if constexpr (requires { scheduler_->describe(); }) {
-      if (scheduler_) settings += concat(", schedule ", scheduler_->describe());
+      if (scheduler_) settings += concat("\n", scheduler_->describe());
     } else if constexpr (requires { scheduler_config_.max_steps; }) {
-      settings +=
-          concat(", schedule max_steps ", scheduler_config_.max_steps, " min_lr ", scheduler_config_.min_lr);
+      settings += concat("\nmax_steps ", scheduler_config_.max_steps, "\nschedule's min_lr ",
+                         scheduler_config_.min_lr);
     }
-    parallel::check_same_replicas(*context_.world, settings);
+    const auto check_same = [](auto& group, const std::string& text) {
+      parallel::check_same(group, text, parallel::throw_different_replicas);
+    };
+    check_same(*context_.world, settings);
     if (get_data_parallel_size() > 1)  // else nobody would look at it
-      parallel::check_same_replicas(*context_.data_parallel, weights_text(checksum(buffer_->values)));
+      check_same(*context_.data_parallel, weights_text(checksum(buffer_->values)));
     if (context_.tensor_parallel->size() == 1) return;
     std::uint64_t whole = 0;
     for (const auto& param : buffer_->params)
       if (parallel::is_whole(*param.desc)) whole = whole * 31 + checksum(*param.value);
-    parallel::check_same_replicas(*context_.tensor_parallel, weights_text(whole));
+    check_same(*context_.tensor_parallel, weights_text(whole));
   }
 
   static std::string weights_text(std::uint64_t sum) {
@@ -430,14 +433,15 @@ class Engine {
   /// their layers work on the same tokens.
   void check_same_batch(const Batch& batch) {
     if (context_.tensor_parallel->size() == 1) return;
-    parallel::check_same_batch(*context_.tensor_parallel, describe(batch));
+    parallel::check_same(*context_.tensor_parallel, describe(batch), parallel::throw_different_batches);
   }
 
   void check_same_mini_batches(const MiniBatchConfig& config) {
-    parallel::check_same_replicas(*context_.data_parallel,
-                                  concat("MiniBatchConfig mini_batch_size ", config.mini_batch_size,
-                                         " num_mini_batches ", config.num_mini_batches, " epochs ",
-                                         config.epochs, " shuffle ", config.shuffle, " seed ", config.seed));
+    parallel::check_same(
+        *context_.data_parallel,
+        concat("mini_batch_size ", config.mini_batch_size, "\nnum_mini_batches ", config.num_mini_batches,
+               "\nepochs ", config.epochs, "\nshuffle ", config.shuffle, "\nseed ", config.seed),
+        parallel::throw_different_replicas);
   }
 
   void check_initialized(const char* what) const {

@@ -4,15 +4,20 @@
 
 namespace mgfl {
 
-LossTerms LabelSmoothedLoss::operator()(const LossInput& input) const {
-  check_user(label_smoothing >= 0 && label_smoothing < 1 && vocab_size > 1,
-             "LabelSmoothedLoss: label_smoothing is ", label_smoothing, " over a vocabulary of ", vocab_size,
+double share_of_mean_log_prob(double label_smoothing, std::int64_t vocab_size) {
+  check_user(label_smoothing >= 0 && label_smoothing < 1 && (label_smoothing == 0 || vocab_size > 1),
+             "label_smoothing is ", label_smoothing, " over a vocabulary of ", vocab_size,
              " tokens; give one from 0 to below 1, and engine.config().vocab_size.");
+  if (label_smoothing == 0) return 0;
+  const auto v = static_cast<double>(vocab_size);
+  return label_smoothing * v / (v - 1);
+}
+
+LossTerms LabelSmoothedLoss::operator()(const LossInput& input) const {
+  const double s = share_of_mean_log_prob(label_smoothing, vocab_size);
   check_user(input.mean_log_probs.defined(),
              "LabelSmoothedLoss: needs the mean of log p over the vocabulary; set "
              "EngineConfig::calculate_mean_log_probs.");
-  const auto v = static_cast<double>(vocab_size);
-  const double s = label_smoothing * v / (v - 1);
   const auto mask = input.batch.loss_mask.mul(input.batch.labels.ne(ignore_index));
   const auto weight = mask.to(input.log_probs.scalar_type());
   const auto loss = input.log_probs.mul(s - 1).sub(input.mean_log_probs.mul(s));

@@ -30,10 +30,14 @@ struct SftLoss {
 
 static_assert(TokenWeightedLoss<SftLoss>);
 
-/// SftLoss with label smoothing: (1 - s) (-log p(label)) - s mean over the vocabulary of log p, with
-/// s = label_smoothing * V / (V - 1) for a vocabulary of V tokens, all ranks' together. Megatron's formula,
-/// which there takes V from each rank's own columns. UserError unless the batch or EngineConfig asks for
-/// calculate_mean_log_probs.
+/// s of a loss with label smoothing, (1 - s) (-log p(label)) - s mean over the vocabulary of log p:
+/// label_smoothing * V / (V - 1) for a vocabulary of V tokens, all ranks' together. (Megatron's formula,
+/// which there takes V from each rank's own columns.) UserError unless label_smoothing is from 0 to below 1,
+/// and, where it is not 0, there are two tokens.
+double share_of_mean_log_prob(double label_smoothing, std::int64_t vocab_size);
+
+/// SftLoss with label smoothing: (1 - s) (-log p(label)) - s mean over the vocabulary of log p, see
+/// share_of_mean_log_prob. UserError unless the batch or EngineConfig asks for calculate_mean_log_probs.
 struct LabelSmoothedLoss {
   double label_smoothing = 0.1;
   std::int64_t vocab_size = 0;

@@ -17,8 +17,7 @@ struct LanguageModelOutput {
   Tensor log_probs;       // log p(label); 0 at ignored labels
   Tensor entropy;         // in nats; undefined unless asked for
   Tensor sum_pi_squared;  // sum of squared probabilities; undefined unless asked for
-  Tensor
-      mean_log_probs;  // mean of log p over the vocabulary, for label smoothing; undefined unless asked for
+  Tensor mean_log_probs;  // mean over the vocabulary of log p; undefined unless asked for
 
   std::array<Tensor*, 4> parts() { return {&log_probs, &entropy, &sum_pi_squared, &mean_log_probs}; }
 };

@@ -37,6 +37,7 @@ struct NoTensorParallel {
   static constexpr bool is_parallel = false;
 
   std::int64_t rows(std::int64_t tokens) const { return tokens; }
+  std::int64_t first_row(std::int64_t) const { return 0; }
   static Tensor& partial(Tensor&, Tensor& own) { return own; }
   static Act<stream> enter(Act<stream> x, Tensor&) { return x; }
   static Act<stream> leave(Act<placement::Partial> y, Tensor&) { return {std::move(y.tensor)}; }
@@ -53,6 +54,7 @@ struct TensorParallelRegion {
   const TensorParallelGroup& group;
 
   std::int64_t rows(std::int64_t tokens) const { return tokens; }
+  std::int64_t first_row(std::int64_t) const { return 0; }
   static Tensor& partial(Tensor&, Tensor& own) { return own; }
   static Act<stream> enter(Act<stream> x, Tensor&) { return x; }
   /// Sum over tp ranks, in place.
@@ -75,6 +77,7 @@ struct SequenceParallelRegion {
   std::int64_t tokens;
 
   std::int64_t rows(std::int64_t tokens) const { return (tokens + group.size() - 1) / group.size(); }
+  std::int64_t first_row(std::int64_t tokens) const { return group.rank() * rows(tokens); }
   static Tensor& partial(Tensor& wide, Tensor&) { return wide; }
   /// All ranks' rows in `wide`; the padding is cut off.
   Act<placement::Replicated> enter(Act<stream> x, Tensor& wide) const {

@@ -339,6 +339,28 @@ TEST_CASE("the optimizer, and rates of embedding and output layer") {
         mgfl::scheduler::LrDecayStyle::warmup_stable_decay);
 }
 
+TEST_CASE("flags that change nothing beside the others are named") {
+  const auto notes = [](const Arguments& flags) {
+    return flags_without_effect(as<TrainOptions>(train + flags));
+  };
+  CHECK(notes({}).empty());
+  CHECK(notes({"--loss-scale", "2"}) == Arguments{"--loss-scale changes nothing without --fp16"});
+  CHECK(notes({"--fp16", "--loss-scale", "2"}).empty());
+  CHECK(notes({"--fp16", "--hysteresis", "3", "--loss-scale-window", "5", "--initial-loss-scale", "8",
+               "--min-loss-scale", "2"})
+            .empty());
+  CHECK(notes({"--fp16", "--hysteresis", "3", "--loss-scale", "2"}) ==
+        Arguments{"--hysteresis changes nothing without --fp16 and a dynamic loss scale"});
+  CHECK(notes({"--sgd-momentum", "0.5"}) ==
+        Arguments{"--sgd-momentum changes nothing without --optimizer sgd"});
+  CHECK(notes({"--optimizer", "sgd", "--adam-beta1", "0.5", "--sgd-momentum", "0.5"}) ==
+        Arguments{"--adam-beta1 changes nothing without --optimizer adam"});
+  CHECK(notes({"--lr-wsd-decay-iters", "2", "--lr-wsd-decay-style", "linear"}).size() == 2);
+  CHECK(notes({"--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "2"}).empty());
+  CHECK(notes({"--sequence-parallel"}).size() == 1);
+  CHECK(notes({"--sequence-parallel", "--tensor-model-parallel-size", "2"}).empty());
+}
+
 TEST_CASE("a schedule that is not the checkpoint's is named by its flag") {
   const auto text = in_flags({"lr_decay_steps", "80", "160"});
   CHECK(contains(text, "lr_decay_steps (--lr-decay-iters x samples) is 80 here and 160 in"));

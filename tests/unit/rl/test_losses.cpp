@@ -462,7 +462,7 @@ TEST_CASE("wrong settings and inputs of losses are named with their values") {
   CHECK_THROWS_WITH_AS(loss({.clip_ratio_c = 1}), "RL loss: clip_ratio_c is 1; dual clip needs more than 1.",
                        UserError);
   CHECK_THROWS_WITH_AS(loss({.clip_ratio_low = -0.1}),
-                       "RL loss: clip_ratio_low is -0.10000000000000001; give a finite number of 0 or more.",
+                       "RL loss: clip_ratio_low is -0.1; give a finite number of 0 or more.",
                        UserError);
   CHECK_THROWS_WITH_AS(loss({.entropy_coeff = 0.5}),
                        "RL loss: entropy_coeff is 0.5 but the input has no entropy; set "
