@@ -549,6 +549,9 @@ void check_values(const TrainOptions& options) {
     const double lowest = options.decoupled_min_lr.value_or(options.min_lr);
     check_user(lowest <= *options.decoupled_lr, "--decoupled-lr ", *options.decoupled_lr,
                " is below the lowest rate, ", lowest, "; raise it, or give a lower --decoupled-min-lr.");
+    check_user(options.lr_warmup_iters == 0 || options.lr_warmup_init <= *options.decoupled_lr,
+               "--lr-warmup-init ", options.lr_warmup_init, " is above --decoupled-lr ",
+               *options.decoupled_lr, "; the warm-up of embedding and output layer would go down.");
   }
 }
 
@@ -631,7 +634,7 @@ std::string described(const Options& options) {
       options);
 }
 
-Names flags_without_effect(const TrainOptions& o) {
+Names flags_without_effect(const TrainOptions& o, std::int64_t data_parallel_size) {
   const TrainOptions fresh;
   Names found;
   const auto look = [&](bool set, bool counts, const char* flag, const char* condition) {
@@ -651,8 +654,12 @@ Names flags_without_effect(const TrainOptions& o) {
   look(o.sgd_momentum != fresh.sgd_momentum, !adam, "--sgd-momentum", "--optimizer sgd");
   look(o.lr_wsd_decay_iters != fresh.lr_wsd_decay_iters, wsd, "--lr-wsd-decay-iters", "--lr-decay-style WSD");
   look(o.lr_wsd_decay_style != fresh.lr_wsd_decay_style, wsd, "--lr-wsd-decay-style", "--lr-decay-style WSD");
+  look(o.lr_warmup_init != fresh.lr_warmup_init, o.lr_warmup_iters > 0, "--lr-warmup-init",
+       "--lr-warmup-iters");
   look(o.parallel.sequence_parallel, o.parallel.tensor_model_parallel_size > 1, "--sequence-parallel",
        "--tensor-model-parallel-size above 1");
+  look(o.use_distributed_optimizer, data_parallel_size > 1, "--use-distributed-optimizer",
+       "several data-parallel ranks");
   return found;
 }
 
@@ -669,18 +676,6 @@ Options parse(int argc, const char* const* argv) {
     if (name == command.name) return command.parse(Strings(argv + 2, argv + argc));
   throw UserError(
       concat("this version of mgfl has no command \"", name, "\"; the commands are ", join(names), "."));
-}
-
-std::int64_t num_micro_batches(std::int64_t global_batch_size, std::int64_t micro_batch_size,
-                               std::int64_t data_parallel_size) {
-  check_user(global_batch_size > 0 && micro_batch_size > 0 && data_parallel_size > 0, "a global batch of ",
-             global_batch_size, " in micro-batches of ", micro_batch_size, " on ", data_parallel_size,
-             " data-parallel ranks is empty; each number must be at least 1.");
-  const std::int64_t at_once = micro_batch_size * data_parallel_size;
-  check_user(global_batch_size % at_once == 0, "the global batch size ", global_batch_size,
-             " is no multiple of ", at_once, " (micro-batch size ", micro_batch_size, " x ",
-             data_parallel_size, " data-parallel ranks); change --global-batch-size or --micro-batch-size.");
-  return global_batch_size / at_once;
 }
 
 scheduler::OptimizerParamSchedulerConfig scheduler_config(const TrainOptions& o,

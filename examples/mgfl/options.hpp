@@ -206,11 +206,6 @@ using Options =
 /// UserError with one sentence for whatever is wrong with either.
 Options parse(int argc, const char* const* argv);
 
-/// Micro-batches that each rank runs in one iteration. UserError naming both numbers where
-/// `global_batch_size` is not a multiple of `micro_batch_size` x `data_parallel_size`.
-std::int64_t num_micro_batches(std::int64_t global_batch_size, std::int64_t micro_batch_size,
-                               std::int64_t data_parallel_size);
-
 /// The schedule that a training run asks for, its lengths in samples as in Megatron's trainer.
 scheduler::OptimizerParamSchedulerConfig scheduler_config(const TrainOptions& options,
                                                           std::int64_t global_batch_size);
@@ -222,7 +217,7 @@ std::string in_flags(const scheduler::ScheduleMismatch& mismatch);
 std::string described(const Options& options);
 
 /// Flags that were set and change nothing beside the others, each with what would make it count.
-std::vector<std::string> flags_without_effect(const TrainOptions& options);
+std::vector<std::string> flags_without_effect(const TrainOptions& options, std::int64_t data_parallel_size);
 
 /// The dynamic loss scale that a training run asks for.
 optimizer::DynamicGradScalerConfig scaler_config(const TrainOptions& options);

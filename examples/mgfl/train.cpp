@@ -143,10 +143,10 @@ class Run {
     }
     bar.finish();
     if (steps_made_ == 0 && steps_skipped_ > 0)
-      log_warning(
-          rank_.world.rank(),
-          concat("all ", steps_skipped_, " iterations were skipped, so the model is as it was before; ",
-                 "metrics.jsonl of --log-dir has their gradient norms and loss scales."));
+      log_warning(rank_.world.rank(), concat("all ", steps_skipped_,
+                                             " iterations were skipped, so the model is as it was before; "
+                                             "the loss scale is ",
+                                             engine_.optimizer().loss_scale(), "."));
     if (!options_.save_hf.empty()) engine_.save_hf_pretrained(options_.save_hf);
     return 0;
   }
@@ -282,7 +282,8 @@ class Run {
 
 template <class C>
 int run_train(const TrainOptions& options, Rank<C>& rank) {
-  for (const auto& note : flags_without_effect(options)) log_warning(rank.world.rank(), note);
+  for (const auto& note : flags_without_effect(options, rank.data_parallel().size()))
+    log_warning(rank.world.rank(), note);
   const auto run = [&](auto e) { return Run<typename decltype(e)::type, C>(options, rank)(); };
   if constexpr (!std::is_same_v<C, parallel::Self>)  // one process has nobody to share its state with
     if (options.use_distributed_optimizer)

@@ -88,7 +88,8 @@ ordered_json to_json(const TrainingState& state) {
           {"grad_scaler",
            {{"scale", state.scaler.scale},
             {"growth_tracker", state.scaler.growth_tracker},
-            {"hysteresis_tracker", state.scaler.hysteresis_tracker}}},
+            {"hysteresis_tracker", state.scaler.hysteresis_tracker},
+            {"dynamic", state.scaler.is_dynamic}}},
           {"opt_param_scheduler",
            {{"num_steps", state.scheduler.num_steps},
             {"init_lr", schedule.init_lr},
@@ -120,6 +121,7 @@ TrainingState from_json(const ordered_json& json) {
   const auto& scaler = json.at("grad_scaler");
   state.scaler = {scaler.at("scale").get<float>(), scaler.at("growth_tracker").get<std::int64_t>(),
                   scaler.at("hysteresis_tracker").get<std::int64_t>()};
+  state.scaler.is_dynamic = scaler.value("dynamic", state.scaler.hysteresis_tracker != 0);
   const auto& saved = json.at("opt_param_scheduler");
   state.scheduler.num_steps = saved.at("num_steps").get<std::int64_t>();
   auto& schedule = state.scheduler.config;

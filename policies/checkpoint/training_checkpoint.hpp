@@ -102,6 +102,7 @@ struct TrainingCheckpoint {
     const auto state = read_training_state(checkpoint);
     check_same_optimizer(checkpoint, state.optimizer, inner.kind());
     check_training_tensors(checkpoint, engine.config(), engine.param_buffer(), inner);
+    optimizer::check_state(state.scaler);
     engine.lr_scheduler().load_state(state.scheduler);
     engine.optimizer().load_scaler_state(state.scaler);
     load_training_tensors(checkpoint, engine.config(), engine.param_buffer(), inner);

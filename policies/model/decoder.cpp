@@ -247,10 +247,9 @@ void Decoder::write_d_hidden(Workspace& workspace, Write&& write) const {
   run.d_hidden = workspace.arena.take(run.hidden.sizes(), run.hidden.scalar_type());
   with_region(parallel_, tokens, [&](const auto& region) {
     auto wide = take_wide(workspace.arena, region, tokens, config_.hidden_size, run.hidden.scalar_type());
-    auto& sum = region.partial(wide, run.d_hidden);
-    auto rows = sum.narrow(0, 0, tokens);
-    write(rows);
-    region.leave(Act<placement::Partial>{sum}, run.d_hidden);
+    auto sum = region.partial(wide, run.d_hidden);
+    sum.write(tokens, write);
+    region.leave(std::move(sum), run.d_hidden);
   });
 }
 

@@ -2,7 +2,6 @@
 // Mirrors megatron.core.models.gpt.GPTModel.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>

@@ -50,10 +50,9 @@ Tensor take_wide(Arena& arena, const Region& region, std::int64_t tokens, std::i
 template <class Region>
 void embed(const Region& region, const Tensor& ids, const Tensor& weight, const RankSizes& sizes,
            Scratch& scratch, Tensor& own) {
-  auto& sum = region.partial(scratch.partial, own);
-  auto rows = sum.narrow(0, 0, ids.numel());
-  kernels::embedding(ids, weight, sizes.first_vocab_row, rows);
-  region.leave(Act<placement::Partial>{sum}, own);
+  auto sum = region.partial(scratch.partial, own);
+  sum.write(ids.numel(), [&](Tensor& rows) { kernels::embedding(ids, weight, sizes.first_vocab_row, rows); });
+  region.leave(std::move(sum), own);
 }
 
 /// Layer blocks as pairs. `residual` + `delta` is the stream that enters; on return `residual` is the stream
@@ -86,10 +85,10 @@ struct LayerPass {
   /// x w^T with w split over input columns: a summand, made whole by the group; the bias is added once.
   Act<Stream> row_parallel(const Tensor& x, const Tensor& w, const Tensor& bias, Scratch& scratch,
                            Tensor& own) const {
-    auto& sum = region.partial(scratch.partial, own);
-    auto rows = sum.narrow(0, 0, x.size(0));
-    kernels::linear(x, w, Region::is_parallel ? Tensor() : bias, rows);
-    auto y = region.leave(Act<placement::Partial>{sum}, own);
+    auto sum = region.partial(scratch.partial, own);
+    sum.write(x.size(0),
+              [&](Tensor& rows) { kernels::linear(x, w, Region::is_parallel ? Tensor() : bias, rows); });
+    auto y = region.leave(std::move(sum), own);
     if (Region::is_parallel && bias.defined()) y.tensor.add_(bias);
     return y;
   }
@@ -167,10 +166,9 @@ struct LayerPass {
   template <class P>
   void column_parallel_backward(const Tensor& dy, const Tensor& x, const Tensor& norm_weight,
                                 Param<P>& weight, std::optional<Param<P>>& bias, Scratch& scratch) const {
-    auto& sum = region.partial(scratch.partial, scratch.d_normed);
-    auto rows = sum.narrow(0, 0, dy.size(0));
-    kernels::linear_input_grad(dy, weight.value, rows);
-    region.leave_during(Act<placement::Partial>{sum}, scratch.d_normed, [&] {
+    auto sum = region.partial(scratch.partial, scratch.d_normed);
+    sum.write(dy.size(0), [&](Tensor& rows) { kernels::linear_input_grad(dy, weight.value, rows); });
+    region.leave_during(std::move(sum), scratch.d_normed, [&] {
       Tensor none;
       kernels::rms_norm(x, Tensor(), norm_weight, config.layernorm_epsilon, none, scratch.normed,
                         scratch.rstd);

@@ -27,6 +27,8 @@ std::vector<ParamGroupOverride> overrides_of(const OptimizerConfig& config) {
   return overrides;
 }
 
+std::string shown(const std::optional<double>& value) { return value ? concat(*value) : "unset"; }
+
 bool is_embedding_or_output_layer(std::string_view name) {
   return name.starts_with("embedding.word_embeddings.") || name.starts_with("output_layer.");
 }
@@ -51,14 +53,35 @@ void check_config(const OptimizerConfig& config) {
         "a number above 0");
   check(is_share(config.sgd_momentum), "sgd_momentum", config.sgd_momentum, "0 or more, below 1");
   check(config.clip_grad >= 0, "clip_grad", config.clip_grad, "a length, or 0 for no clipping");
-  check(config.grad_norm_type >= 1, "grad_norm_type", config.grad_norm_type,
-        "2, another p of at least 1, or infinity");
+  // Powers above it vanish in double precision for gradients that are there.
+  const double p = config.grad_norm_type;
+  check((p >= 1 && p <= 16) || (std::isinf(p) && p > 0), "grad_norm_type", p,
+        "2, another p from 1 to 16, or infinity, to which larger ones come near");
   check(config.grad_norm_skip_threshold > 0, "grad_norm_skip_threshold", config.grad_norm_skip_threshold,
         "a length, or infinity");
   check(config.max_skipped_steps >= 0, "max_skipped_steps", static_cast<double>(config.max_skipped_steps),
         "a number of steps, or 0 for no end");
   check(!config.decoupled_min_lr || config.decoupled_lr, "decoupled_min_lr",
         config.decoupled_min_lr.value_or(0), "decoupled_lr as well");
+  for (const auto& rule : config.overrides) {
+    const auto is_fine = [](const std::optional<double>& value) {
+      return !value || (std::isfinite(*value) && *value >= 0);
+    };
+    check_user(is_fine(rule.wd_mult) && is_fine(rule.max_lr) && is_fine(rule.min_lr),
+               "OptimizerConfig::overrides: that of \"", rule.name, "\" has wd_mult ", shown(rule.wd_mult),
+               ", max_lr ", shown(rule.max_lr), " and min_lr ", shown(rule.min_lr),
+               "; give finite numbers of 0 or more.");
+  }
+}
+
+void check_overrides_fit(const std::vector<ParamRef>& params, const OptimizerConfig& config) {
+  for (const auto& rule : config.overrides)
+    check_user(
+        std::ranges::any_of(params, [&](const auto& param) { return fits(param.desc->name, rule.name); }),
+        "OptimizerConfig::overrides: \"", rule.name,
+        "\" is the name of no parameter of this model; its "
+        "first is \"",
+        params.empty() ? "" : params.front().desc->name, "\", and each * stands for any text.");
 }
 
 std::vector<ParamGroup> param_groups_of(const OptimizerConfig& config) {

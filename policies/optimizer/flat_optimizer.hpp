@@ -20,6 +20,9 @@ struct Segment {
 /// UserError, naming field and value, for a config that no optimizer can work with.
 void check_config(const OptimizerConfig& config);
 
+/// UserError, with the name, for an override that is of none of the model's parameters.
+void check_overrides_fit(const std::vector<ParamRef>& params, const OptimizerConfig& config);
+
 /// The parameter groups, the same ones on every rank, whatever parameters it holds. Group 0 has the config's
 /// weight decay, group 1 none; two more, likewise, for decoupled_lr and for each of the config's overrides.
 std::vector<ParamGroup> param_groups_of(const OptimizerConfig& config);

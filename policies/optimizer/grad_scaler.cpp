@@ -17,6 +17,12 @@ float checked_scale(const char* name, double value) {
 
 }  // namespace
 
+void check_state(const GradScalerState& saved) {
+  checked_scale("checkpoint's loss scale", saved.scale);
+  check_user(saved.growth_tracker >= 0, "the checkpoint's loss scaler has counted ", saved.growth_tracker,
+             " finite steps; the checkpoint is damaged.");
+}
+
 DynamicGradScaler::DynamicGradScaler(const DynamicGradScalerConfig& config)
     : config_(config),
       state_{checked_scale("initial loss scale", config.initial_scale), 0, config.hysteresis} {
@@ -52,10 +58,10 @@ void DynamicGradScaler::update(bool found_inf) {
 }
 
 void DynamicGradScaler::load_state(const GradScalerState& saved) {
-  checked_scale("checkpoint's loss scale", saved.scale);
-  check_user(saved.growth_tracker >= 0, "the checkpoint's loss scaler has counted ", saved.growth_tracker,
-             " finite steps; the checkpoint is damaged.");
+  check_state(saved);
+  if (!saved.is_dynamic) return;
   state_ = saved;
+  state_.scale = std::max(saved.scale, static_cast<float>(config_.min_scale));
 }
 
 ConstantGradScaler::ConstantGradScaler(double scale) : scale_(checked_scale("loss scale", scale)) {}

@@ -11,7 +11,11 @@ struct GradScalerState {
   float scale = 1;
   std::int64_t growth_tracker = 0;      // finite steps since the last change
   std::int64_t hysteresis_tracker = 0;  // overflows left before the scale shrinks; <= 0: each one shrinks it
+  bool is_dynamic = true;
 };
+
+/// UserError where saved numbers cannot be a scaler's.
+void check_state(const GradScalerState& saved);
 
 /// Megatron's names and defaults.
 struct DynamicGradScalerConfig {
@@ -39,7 +43,8 @@ class DynamicGradScaler {
 
   const GradScalerState& state() const { return state_; }
 
-  /// UserError where the saved numbers cannot be a scaler's.
+  /// Goes on where a dynamic scaler stopped, not below this one's minimum; a constant scaler's number says
+  /// nothing of what gradients bear. UserError as check_state.
   void load_state(const GradScalerState& saved);
 
  private:
@@ -58,7 +63,7 @@ class ConstantGradScaler {
   bool can_shrink() const { return false; }
   void update(bool found_inf) {}
 
-  GradScalerState state() const { return {scale_, 0, 0}; }
+  GradScalerState state() const { return {scale_, 0, 0, false}; }
 
   /// Keeps the scale that this run was given, as Megatron does.
   void load_state(const GradScalerState& saved) {}

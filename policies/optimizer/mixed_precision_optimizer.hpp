@@ -49,6 +49,7 @@ class MixedPrecisionOptimizer : public Optimizer {
         scaler_(make_scaler(config)),
         skipped_(config.max_skipped_steps) {
     check_config(config);
+    check_overrides_fit(buffer.params, config);
     param_groups = Kind::param_groups(config);
     lr = config.lr;
     min_lr = config.min_lr;

@@ -18,8 +18,6 @@ class SkippedSteps {
   void not_finite(double loss_scale);
   void too_long(double grad_norm, double threshold);
 
-  std::int64_t in_a_row() const { return in_a_row_; }
-
  private:
   bool is_last() { return ++in_a_row_ >= most_ && most_ > 0; }
 

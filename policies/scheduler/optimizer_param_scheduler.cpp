@@ -44,6 +44,11 @@ void check_bounds(double min_lr, double max_lr, std::string_view whose) {
              "; give a lower min_lr or a higher max_lr.");
 }
 
+void check_start(double init_lr, double max_lr, std::string_view whose) {
+  check_user(init_lr <= max_lr, "the warm-up starts at a learning rate of ", init_lr, ", above the max_lr ",
+             max_lr, " of ", whose, "; give a lower init_lr or a higher max_lr.");
+}
+
 void check_stages(const StableLm2SchedulerConfig& stages) {
   check_rate("cosine_max_lr", stages.cosine_max_lr);
   check_rate("alpha", stages.alpha);
@@ -59,8 +64,7 @@ void check_stages(const StableLm2SchedulerConfig& stages) {
 void check_config(const OptimizerParamSchedulerConfig& c) {
   check_bounds(*c.min_lr, *c.max_lr, "the learning-rate schedule");
   check_rate("init_lr", c.init_lr);
-  check_user(c.init_lr <= *c.max_lr, "the warm-up starts at a learning rate of ", c.init_lr,
-             ", above its end ", *c.max_lr, "; give a lower init_lr or a higher max_lr.");
+  check_start(c.init_lr, *c.max_lr, "the learning-rate schedule");
   check_user(c.lr_decay_steps > 0, "lr_decay_steps is ", c.lr_decay_steps,
              "; the schedule needs at least one step.");
   check_user(c.lr_warmup_steps >= 0, "lr_warmup_steps is ", c.lr_warmup_steps, "; give 0 or more.");
@@ -301,6 +305,8 @@ void OptimizerParamScheduler::write_groups() {
   for (auto& group : optimizer_->param_groups) {
     check_bounds(group.min_lr.value_or(*config_.min_lr), group.max_lr.value_or(*config_.max_lr),
                  "a parameter group");
+    if (config_.lr_warmup_steps > 0 && group.max_lr)
+      check_start(config_.init_lr, *group.max_lr, "a parameter group");
     group.lr = get_lr(group);
     group.weight_decay = weight_decay * group.wd_mult;
   }

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -232,7 +231,7 @@ class Engine {
     return results;
   }
 
-  /// Logits [tokens, vocab] of a batch, micro-batch by micro-batch.
+  /// Logits [tokens, vocab] of this rank's batch, micro-batch by micro-batch. Collective.
   template <class M = Model>
   Tensor logits(const Batch& batch) requires requires(M& model, typename M::workspace_type& workspace) {
     model.logits(workspace);
@@ -438,7 +437,7 @@ class Engine {
 
   void check_same_mini_batches(const MiniBatchConfig& config) {
     parallel::check_same(
-        *context_.data_parallel,
+        *context_.world,
         concat("mini_batch_size ", config.mini_batch_size, "\nnum_mini_batches ", config.num_mini_batches,
                "\nepochs ", config.epochs, "\nshuffle ", config.shuffle, "\nseed ", config.seed),
         parallel::throw_different_replicas);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/hash.hpp"
 #include "mgfl/tensor/lean.hpp"
 
 namespace mgfl::parallel {

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "mgfl/base/error.hpp"
-#include "mgfl/base/hash.hpp"
 #include "mgfl/override/table.hpp"
 #include "mgfl/parallel/communicator.hpp"
 #include "mgfl/tensor/factory.hpp"

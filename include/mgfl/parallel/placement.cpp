@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <algorithm>
-
 #include "mgfl/base/error.hpp"
 
 namespace mgfl::parallel {

@@ -35,6 +35,15 @@ concept NamesPipelineSize = requires {
   { P::pipeline_model_parallel_size } -> std::convertible_to<int>;
 };
 
+/// Chunks of layers that each pipeline stage holds: what the policy says, or one.
+template <class P>
+consteval int virtual_pipeline_size_of() {
+  if constexpr (requires { P::virtual_pipeline_model_parallel_size; })
+    return P::virtual_pipeline_model_parallel_size;
+  else
+    return 1;
+}
+
 template <class P>
 concept ParallelPolicy = NamesCommunicator<P> && HasContext<P> && NamesTensorSize<P> && NamesPipelineSize<P>;
 
@@ -44,6 +53,7 @@ requires NamesTensorSize<P> && NamesPipelineSize<P>
 void check_static_extents(const Extents& extents) {
   check_static_extent("tensor-model-parallel-size", P::tensor_model_parallel_size, extents.tp);
   check_static_extent("pipeline-model-parallel-size", P::pipeline_model_parallel_size, extents.pp);
+  check_static_extent("virtual-pipeline-model-parallel-size", virtual_pipeline_size_of<P>(), extents.vpp);
 }
 
 }  // namespace mgfl::parallel

@@ -14,7 +14,8 @@ template <ModelSizes Sizes, ParallelPolicy P>
 struct StaticModel : P {
   static constexpr ModelSizes model_sizes = Sizes;
   static constexpr Extents static_extents{.tp = P::tensor_model_parallel_size,
-                                          .pp = P::pipeline_model_parallel_size};
+                                          .pp = P::pipeline_model_parallel_size,
+                                          .vpp = virtual_pipeline_size_of<P>()};
 
   static_assert(fit::sizes_are_there(Sizes),
                 "mgfl: StaticModel needs every size of its model, those of experts where there are any.");
@@ -24,6 +25,9 @@ struct StaticModel : P {
                 "mgfl: of tensor_model_parallel_size and num_query_groups neither divides the other.");
   static_assert(fit::ffn(Sizes, static_extents),
                 "mgfl: tensor_model_parallel_size does not divide ffn_hidden_size.");
+  static_assert(
+      fit::chunks(static_extents),
+      "mgfl: virtual_pipeline_model_parallel_size above 1 needs pipeline_model_parallel_size above 1.");
   static_assert(fit::layers(Sizes, static_extents),
                 "mgfl: pipeline_model_parallel_size does not divide num_layers.");
 };

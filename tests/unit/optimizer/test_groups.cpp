@@ -82,6 +82,15 @@ TEST_CASE("decoupled_lr is the rate of embedding and output layer, other overrid
   }
 }
 
+TEST_CASE("an override of no parameter is refused with its name") {
+  Params params(shapes, at::kDouble, at::kDouble, std::nullopt, names);
+  OptimizerConfig config;
+  config.overrides = {{"*.linear_qkv.*", 0.2, {}, {}}, {"decoder.layer.1.*", {}, {}, 0.5}};
+  const auto text = test::error_of([&] { optimizer::check_overrides_fit(params.buffer.params, config); });
+  CAPTURE(text);
+  CHECK(text.find("\"decoder.layer.1.*\" is the name of no parameter") != std::string::npos);
+}
+
 TEST_CASE("groups are the same whatever parameters a rank holds, and follow their own rates") {
   OptimizerConfig config;
   CHECK(optimizer::param_groups_of(config).size() == 2);
@@ -105,6 +114,14 @@ TEST_CASE("groups are the same whatever parameters a rank holds, and follow thei
     CHECK(optimizer.param_groups[1].lr == plain[t]);
     CHECK(optimizer.param_groups[2].lr == decoupled[t]);
   }
+  schedule.init_lr = 0.5;
+  optimizer.param_groups[2].max_lr = 0.25;
+  optimizer.param_groups[2].min_lr.reset();
+  const auto text = test::error_of([&] { scheduler::OptimizerParamScheduler refused(optimizer, schedule); });
+  CHECK(text.find("starts at a learning rate of 0.5, above the max_lr 0.25 of a parameter group") !=
+        std::string::npos);
+  schedule.lr_warmup_steps = 0;  // init_lr is never used
+  CHECK_NOTHROW(scheduler::OptimizerParamScheduler(optimizer, schedule));
 }
 
 TEST_CASE("configs that no optimizer can work with are refused, with field and value") {
@@ -124,6 +141,14 @@ TEST_CASE("configs that no optimizer can work with are refused, with field and v
   says(refusal([](auto& c) { c.sgd_momentum = 1; }), "sgd_momentum is 1");
   says(refusal([](auto& c) { c.clip_grad = std::nan(""); }), "clip_grad is nan");
   says(refusal([](auto& c) { c.grad_norm_type = 0.5; }), "grad_norm_type is 0.5");
+  says(refusal([](auto& c) { c.grad_norm_type = 17; }), "grad_norm_type is 17");
+  CHECK(refusal([](auto& c) { c.grad_norm_type = INFINITY; }) == "(no error)");
+  says(refusal([](auto& c) {
+         c.overrides = {{"a.*", {}, {}, std::nan("")}};
+       }),
+       "\"a.*\" has wd_mult nan, max_lr unset and min_lr unset");
+  says(refusal([](auto& c) { c.overrides = {{"a.*", -1.0, {}, {}}}; }), "max_lr -1");
+  says(refusal([](auto& c) { c.overrides = {{"a.*", {}, INFINITY, {}}}; }), "min_lr inf");
   says(refusal([](auto& c) { c.grad_norm_skip_threshold = 0; }), "grad_norm_skip_threshold is 0");
   says(refusal([](auto& c) { c.max_skipped_steps = -1; }), "max_skipped_steps is -1");
   says(refusal([](auto& c) { c.decoupled_min_lr = 1e-5; }), "decoupled_min_lr");

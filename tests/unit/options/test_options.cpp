@@ -334,6 +334,9 @@ TEST_CASE("the optimizer, and rates of embedding and output layer") {
   CHECK(contains(refusal(train + Arguments{"--decoupled-min-lr", "1e-5"}), "--decoupled-lr"));
   CHECK(contains(refusal(train + Arguments{"--min-lr", "1e-5", "--decoupled-lr", "1e-6"}),
                  "--decoupled-min-lr"));
+  const Arguments warm{"--decoupled-lr", "1e-6", "--lr-warmup-init", "1e-5"};
+  CHECK(refusal(train + warm) == "");
+  CHECK(contains(refusal(train + warm + Arguments{"--lr-warmup-iters", "2"}), "above --decoupled-lr 1e-06"));
   const auto stable = train + Arguments{"--lr-decay-style", "warmup-stable-decay"};
   CHECK(scheduler_config(as<TrainOptions>(stable), 4).lr_decay_style ==
         mgfl::scheduler::LrDecayStyle::warmup_stable_decay);
@@ -341,7 +344,7 @@ TEST_CASE("the optimizer, and rates of embedding and output layer") {
 
 TEST_CASE("flags that change nothing beside the others are named") {
   const auto notes = [](const Arguments& flags) {
-    return flags_without_effect(as<TrainOptions>(train + flags));
+    return flags_without_effect(as<TrainOptions>(train + flags), 1);
   };
   CHECK(notes({}).empty());
   CHECK(notes({"--loss-scale", "2"}) == Arguments{"--loss-scale changes nothing without --fp16"});
@@ -358,6 +361,10 @@ TEST_CASE("flags that change nothing beside the others are named") {
   CHECK(notes({"--lr-wsd-decay-iters", "2", "--lr-wsd-decay-style", "linear"}).size() == 2);
   CHECK(notes({"--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "2"}).empty());
   CHECK(notes({"--sequence-parallel"}).size() == 1);
+  CHECK(notes({"--lr-warmup-init", "1e-6"}).size() == 1);
+  CHECK(notes({"--lr-warmup-init", "1e-6", "--lr-warmup-iters", "2"}).empty());
+  CHECK(notes({"--use-distributed-optimizer"}).size() == 1);
+  CHECK(flags_without_effect(as<TrainOptions>(train + Arguments{"--use-distributed-optimizer"}), 2).empty());
   CHECK(notes({"--sequence-parallel", "--tensor-model-parallel-size", "2"}).empty());
 }
 
@@ -432,16 +439,4 @@ TEST_CASE("files that are no configuration are refused with the line") {
     CHECK(contains(message, expected));
     CHECK(contains(message, file.path));
   }
-}
-
-TEST_CASE("a global batch that the ranks cannot share is refused with both numbers") {
-  CHECK(num_micro_batches(8, 2, 2) == 2);
-  try {
-    num_micro_batches(6, 2, 2);
-    FAIL("6 samples on 2 x 2");
-  } catch (const mgfl::UserError& error) {
-    CHECK(contains(error.what(), "6 is no multiple of 4"));
-  }
-  CHECK_THROWS_AS(num_micro_batches(0, 2, 2), mgfl::UserError);
-  CHECK_THROWS_AS(num_micro_batches(1, 2, 1), mgfl::UserError);
 }

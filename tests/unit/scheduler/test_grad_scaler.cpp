@@ -60,6 +60,21 @@ TEST_CASE("a loss scale never becomes infinite") {
   CHECK(scaler.inv_scale() > 0);
 }
 
+TEST_CASE("a dynamic scale goes on from a dynamic one's state, not below its own minimum") {
+  DynamicGradScalerConfig config;
+  config.initial_scale = 1024;
+  config.min_scale = 16;
+  DynamicGradScaler scaler(config);
+  scaler.load_state(ConstantGradScaler(1).state());  // of a bf16 run
+  CHECK(scaler.scale() == 1024);
+  CHECK(scaler.state().hysteresis_tracker == 2);
+  scaler.load_state({64, 3, 1});
+  CHECK(scaler.scale() == 64);
+  CHECK(scaler.state().growth_tracker == 3);
+  scaler.load_state({4, 3, 1});
+  CHECK(scaler.scale() == 16);
+}
+
 TEST_CASE("a constant loss scale stays") {
   ConstantGradScaler scaler(1024);
   scaler.update(true);
