@@ -749,10 +749,13 @@ Mpi Mpi::split(int color, int key, std::string_view name) {
   own.operation = static_cast<std::int32_t>(Operation::split);
   own.problem = static_cast<std::int32_t>(color >= 0 ? Problem::none : Problem::color);
   const detail::Entered entered(s.slot(), Operation::split, 0, -1);
-  // MPI_Comm_split has no deadline; all ranks have come before it starts.
   s.meet(own);
   MPI_Comm comm = MPI_COMM_NULL;
-  s.fail_on_transport(MPI_Comm_split(s.comm, color, key, &comm), "MPI_Comm_split");
+  int status = MPI_SUCCESS;
+  // All ranks have come, but one may stop on the way.
+  detail::call_in_time([&] { status = MPI_Comm_split(s.comm, color, key, &comm); }, s.options.timeout_seconds,
+                       &s.slot(), [&] { s.end_for(detail::describe_absent(*s.job, s.members)); });
+  s.fail_on_transport(status, "MPI_Comm_split");
   return Mpi(std::make_unique<State>(s.job, s.options, comm, name));
 }
 
