@@ -567,6 +567,9 @@ MpiOptions completed(MpiOptions options, const detail::MpiJob& job) {
   check_user(options.segment_bytes > 0 && options.message_bytes > 0 && options.message_bytes <= 1 << 30,
              "MpiOptions: segment_bytes ", options.segment_bytes, " and message_bytes ",
              options.message_bytes, " must be positive, the latter at most 1 GiB.");
+  // Together they are one message, whose length an int holds.
+  check_user(options.gather_bytes >= 0 && options.gather_bytes <= 1 << 30, "MpiOptions: gather_bytes ",
+             options.gather_bytes, " must be 0 to 1 GiB.");
   check_user(options.stage_bytes >= 0 && options.stage_bytes <= detail::stage_bytes,
              "MpiOptions: stage_bytes ", options.stage_bytes, " must be 0 to ", detail::stage_bytes, ".");
   return options;
