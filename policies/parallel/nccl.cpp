@@ -307,8 +307,10 @@ struct Nccl::State {
     if (job->mpi) slot = job->mpi->take_slot(name);
     id = job->add({comm, name, slot});
     members.own = rank;
+    // Its steps on the board go on from those of the slot's groups before this one.
+    const std::int64_t steps = job->mpi ? job->mpi->slot(slot).steps.load() : 0;
     const std::vector<std::int64_t> all =
-        gather({job->rank, slot, 0}, {.operation = Operation::start_of_group});
+        gather({job->rank, slot, steps}, {.operation = Operation::start_of_group});
     for (std::size_t i = 0; i < all.size(); i += 3) {
       members.ranks.push_back(static_cast<int>(all[i]));
       members.slots.push_back(static_cast<int>(all[i + 1]));
