@@ -22,8 +22,10 @@ namespace mgfl::parallel {
 
 namespace {
 
+using detail::bytes_of;
 using detail::Operation;
 using detail::Problem;
+using detail::scaled;
 
 // What every rank tells all others at the start of an operation; small tensors travel along.
 struct Call {
@@ -50,14 +52,6 @@ std::string describe_size(const Call& call) {
 // Tags of messages: of collectives, of the two ends of a transfer, and, by turns, of its contents.
 constexpr int collective_tag = 0, sender_tag = 1, receiver_tag = 2, first_content_tag = 3,
               content_tags = 16384;
-
-std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
-std::vector<std::int64_t> scaled(std::span<const std::int64_t> counts, std::int64_t factor) {
-  std::vector<std::int64_t> result(counts.begin(), counts.end());
-  for (std::int64_t& count : result) count *= factor;
-  return result;
-}
 
 }  // namespace
 
