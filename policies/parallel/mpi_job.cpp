@@ -132,22 +132,30 @@ void MpiJob::close() {
     MPI_Comm_free(&node);
     MPI_Comm_free(&guard);
   };
-  call_in_time(free_all, timeout_seconds, nullptr, [&] { end_for_others("the end of the job"); });
+  call_in_time(free_all, timeout_seconds, nullptr, [&] { end(2, in_vain("the end of the job")); });
+}
+
+void MpiJob::finalize() {
+  call_in_time([] { MPI_Finalize(); }, timeout_seconds, nullptr,
+               [&] {
+                 speak_once(in_vain("MPI_Finalize"));
+                 ::_exit(2);  // it is too late for MPI_Abort; the launcher ends the others
+               });
 }
 
 void MpiJob::start_in_time(const char* call, function_ref<int()> make) const {
   int status = MPI_SUCCESS;
   call_in_time([&] { status = make(); }, timeout_seconds, nullptr,
-               [&] { end_for_others(concat(call, " at the start of the job")); });
+               [&] { end(2, in_vain(concat(call, " at the start of the job"))); });
   check_mpi(status, call);
 }
 
-// For a wait in vain where no rank can see what another is doing.
-void MpiJob::end_for_others(std::string_view where) const {
-  end(2,
-      concat("mgfl: rank ", rank_, " waited ", timeout_seconds, " s in ", where,
-             " for other ranks; all ranks end. See the other ranks' own output; raise the time-out if they "
-             "were only slow."));
+// The sentence for a wait during which no rank can see what another is doing.
+std::string MpiJob::in_vain(std::string_view where) const {
+  return concat(
+      "mgfl: rank ", rank_, " waited ", timeout_seconds, " s in ", where,
+      " for other ranks; all ranks end. See the other ranks' own output; raise the time-out if they "
+      "were only slow.");
 }
 
 Members MpiJob::all_ranks() const {
@@ -194,20 +202,18 @@ bool takes_name_of_job() {
 
 }  // namespace
 
-// The rows decide, and where this or another rank has none, the name. In this order one of those who ask gets
-// both.
-bool MpiJob::first_to_speak() const {
+// The rows decide who speaks, and where this or another rank has none, the name. In this order one of those
+// who ask gets both.
+void MpiJob::speak_once(const std::string& sentence) const {
   const auto row = std::find_if(rows_.begin(), rows_.end(), [](const Row* one) { return one != nullptr; });
-  return (row == rows_.end() || (*row)->reported.exchange(1) == 0) && takes_name_of_job();
+  if ((row == rows_.end() || (*row)->reported.exchange(1) == 0) && takes_name_of_job())
+    say(sentence);
+  else  // another rank speaks: leave it the time to do so, and to end us
+    std::this_thread::sleep_for(std::chrono::seconds(2));
 }
 
 void MpiJob::end(int status, const std::string& sentence) const {
-  if (first_to_speak()) {
-    say(sentence);
-  } else {
-    // Another rank speaks: leave it the time to do so, and to end us.
-    std::this_thread::sleep_for(std::chrono::seconds(2));
-  }
+  speak_once(sentence);
   end_at_once(status);
 }
 

@@ -60,6 +60,9 @@ class MpiJob {
   /// Frees what the job holds. Collective; call when every rank has reached its end.
   void close();
 
+  /// Ends MPI, after close(). Collective.
+  void finalize();
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   int local_rank() const { return local_rank_; }
@@ -84,9 +87,9 @@ class MpiJob {
   [[noreturn]] void end(int status, const std::string& sentence) const;
 
  private:
-  bool first_to_speak() const;
+  void speak_once(const std::string& sentence) const;
   void start_in_time(const char* call, function_ref<int()> make) const;
-  [[noreturn]] void end_for_others(std::string_view where) const;
+  std::string in_vain(std::string_view where) const;
 
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   int guard_ = 0, node_ = 0, window_ = 0;

@@ -74,6 +74,11 @@ int MPI_Win_free(MPI_Win* window) {
   return PMPI_Win_free(window);
 }
 
+int MPI_Finalize() {
+  stop_in("MPI_Finalize");
+  return PMPI_Finalize();
+}
+
 }  // extern "C"
 
 namespace {
