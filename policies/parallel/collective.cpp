@@ -195,6 +195,14 @@ Problem examine_rows(const Tensor& part, const Tensor& whole, std::span<const st
 
 }  // namespace
 
+std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+std::vector<std::int64_t> scaled(std::span<const std::int64_t> counts, std::int64_t factor) {
+  std::vector<std::int64_t> result(counts.begin(), counts.end());
+  for (std::int64_t& count : result) count *= factor;
+  return result;
+}
+
 std::int64_t row_elements(const Tensor& tensor) {
   const auto sizes = tensor.sizes();
   return std::accumulate(sizes.begin() + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "mgfl/parallel/communicator.hpp"
 
@@ -93,6 +94,12 @@ Problem examine_reduce_scatter_v(const Tensor& whole, const Tensor& part,
 
 /// Whether the peers of `transfers` are ranks, and as many go to this rank itself as come from it.
 Problem examine_peers(std::span<const Transfer> transfers, int rank, int size);
+
+/// Where a tensor's elements lie.
+std::byte* bytes_of(const Tensor& tensor);
+
+/// Each count times `factor`.
+std::vector<std::int64_t> scaled(std::span<const std::int64_t> counts, std::int64_t factor);
 
 /// Elements of one row along dimension 0 of a tensor that has one.
 std::int64_t row_elements(const Tensor& tensor);

@@ -160,7 +160,7 @@ MpiSession::~MpiSession() {
     job_->close();
   }
   std::set_terminate(previous_terminate_);
-  if (initialised_here_) MPI_Finalize();
+  if (initialised_here_) job_->finalize();
 }
 
 int MpiSession::rank() const { return job_->rank(); }

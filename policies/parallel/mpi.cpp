@@ -22,8 +22,10 @@ namespace mgfl::parallel {
 
 namespace {
 
+using detail::bytes_of;
 using detail::Operation;
 using detail::Problem;
+using detail::scaled;
 
 // What every rank tells all others at the start of an operation; small tensors travel along.
 struct Call {
@@ -50,14 +52,6 @@ std::string describe_size(const Call& call) {
 // Tags of messages: of collectives, of the two ends of a transfer, and, by turns, of its contents.
 constexpr int collective_tag = 0, sender_tag = 1, receiver_tag = 2, first_content_tag = 3,
               content_tags = 16384;
-
-std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
-std::vector<std::int64_t> scaled(std::span<const std::int64_t> counts, std::int64_t factor) {
-  std::vector<std::int64_t> result(counts.begin(), counts.end());
-  for (std::int64_t& count : result) count *= factor;
-  return result;
-}
 
 }  // namespace
 
@@ -567,6 +561,9 @@ MpiOptions completed(MpiOptions options, const detail::MpiJob& job) {
   check_user(options.segment_bytes > 0 && options.message_bytes > 0 && options.message_bytes <= 1 << 30,
              "MpiOptions: segment_bytes ", options.segment_bytes, " and message_bytes ",
              options.message_bytes, " must be positive, the latter at most 1 GiB.");
+  // Together they are one message, whose length an int holds.
+  check_user(options.gather_bytes >= 0 && options.gather_bytes <= 1 << 30, "MpiOptions: gather_bytes ",
+             options.gather_bytes, " must be 0 to 1 GiB.");
   check_user(options.stage_bytes >= 0 && options.stage_bytes <= detail::stage_bytes,
              "MpiOptions: stage_bytes ", options.stage_bytes, " must be 0 to ", detail::stage_bytes, ".");
   return options;
@@ -749,10 +746,13 @@ Mpi Mpi::split(int color, int key, std::string_view name) {
   own.operation = static_cast<std::int32_t>(Operation::split);
   own.problem = static_cast<std::int32_t>(color >= 0 ? Problem::none : Problem::color);
   const detail::Entered entered(s.slot(), Operation::split, 0, -1);
-  // MPI_Comm_split has no deadline; all ranks have come before it starts.
   s.meet(own);
   MPI_Comm comm = MPI_COMM_NULL;
-  s.fail_on_transport(MPI_Comm_split(s.comm, color, key, &comm), "MPI_Comm_split");
+  int status = MPI_SUCCESS;
+  // All ranks have come, but one may stop on the way.
+  detail::call_in_time([&] { status = MPI_Comm_split(s.comm, color, key, &comm); }, s.options.timeout_seconds,
+                       &s.slot(), [&] { s.end_for(detail::describe_absent(*s.job, s.members)); });
+  s.fail_on_transport(status, "MPI_Comm_split");
   return Mpi(std::make_unique<State>(s.job, s.options, comm, name));
 }
 

@@ -15,7 +15,7 @@ namespace mgfl::parallel {
 struct MpiOptions {
   double timeout_seconds = 0;  // longest wait for messages; 0: the session's
   // Where ranks of several machines send messages:
-  std::int64_t gather_bytes = 1 << 17;   // of all ranks together: up to here, reductions are one gather
+  std::int64_t gather_bytes = 1 << 17;   // of all ranks, at most 1 GiB: up to here, a reduction is one gather
   std::int64_t segment_bytes = 1 << 19;  // of a larger reduction: what one rank reduces at a time
   std::int64_t message_bytes = 1 << 30;  // longest single MPI message
   // Where one machine has all ranks of a group: what each of them shows the others at a time; at most 1 MiB.

@@ -2,16 +2,22 @@
 
 #include <mpi.h>
 #include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <new>
 #include <numeric>
 #include <thread>
@@ -27,6 +33,10 @@ std::int64_t now_ns() {
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+
+// A gap so long means that we were stopped ourselves, perhaps with the whole job: the others deserve that
+// time, too.
+constexpr std::int64_t long_gap = 1'000'000'000;
 
 // A rank's part of the window: its row, then its stage.
 constexpr std::int64_t page = 4096;
@@ -72,21 +82,23 @@ MpiJob::MpiJob(double timeout) : timeout_seconds(timeout) {
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
 
   MPI_Comm guard;
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &guard), "MPI_Comm_dup");
+  start_in_time("MPI_Comm_dup", [&] { return MPI_Comm_dup(MPI_COMM_WORLD, &guard); });
   check_mpi(MPI_Comm_set_errhandler(guard, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   guard_ = MPI_Comm_c2f(guard);
 
   MPI_Comm node;
-  check_mpi(MPI_Comm_split_type(guard, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
-            "MPI_Comm_split_type");
+  start_in_time("MPI_Comm_split_type", [&] {
+    return MPI_Comm_split_type(guard, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node);
+  });
   node_ = MPI_Comm_c2f(node);
   MPI_Comm_rank(node, &local_rank_);
   MPI_Comm_size(node, &local_size_);
 
   void* memory = nullptr;
   MPI_Win window;
-  check_mpi(MPI_Win_allocate_shared(stage_offset + stage_bytes, 1, MPI_INFO_NULL, node, &memory, &window),
-            "MPI_Win_allocate_shared");
+  start_in_time("MPI_Win_allocate_shared", [&] {
+    return MPI_Win_allocate_shared(stage_offset + stage_bytes, 1, MPI_INFO_NULL, node, &memory, &window);
+  });
   check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
   window_ = MPI_Win_c2f(window);
   Row* own = new (memory) Row();
@@ -96,7 +108,8 @@ MpiJob::MpiJob(double timeout) : timeout_seconds(timeout) {
   taken_[0] = true;
 
   std::vector<int> neighbours(static_cast<std::size_t>(local_size_));
-  check_mpi(MPI_Allgather(&rank_, 1, MPI_INT, neighbours.data(), 1, MPI_INT, node), "MPI_Allgather");
+  start_in_time("MPI_Allgather",
+                [&] { return MPI_Allgather(&rank_, 1, MPI_INT, neighbours.data(), 1, MPI_INT, node); });
   rows_.assign(static_cast<std::size_t>(size_), nullptr);
   for (int local = 0; local < local_size_; ++local) {
     MPI_Aint bytes = 0;
@@ -110,12 +123,39 @@ MpiJob::MpiJob(double timeout) : timeout_seconds(timeout) {
 void MpiJob::close() {
   if (closed_) return;
   closed_ = true;
-  MPI_Win window = MPI_Win_f2c(window_);
-  MPI_Win_unlock_all(window);
-  MPI_Win_free(&window);
-  MPI_Comm node = MPI_Comm_f2c(node_), guard = MPI_Comm_f2c(guard_);
-  MPI_Comm_free(&node);
-  MPI_Comm_free(&guard);
+  rows_.clear();  // their memory goes with the window
+  const auto free_all = [&] {
+    MPI_Win window = MPI_Win_f2c(window_);
+    MPI_Win_unlock_all(window);
+    MPI_Win_free(&window);
+    MPI_Comm node = MPI_Comm_f2c(node_), guard = MPI_Comm_f2c(guard_);
+    MPI_Comm_free(&node);
+    MPI_Comm_free(&guard);
+  };
+  call_in_time(free_all, timeout_seconds, nullptr, [&] { end(2, in_vain("the end of the job")); });
+}
+
+void MpiJob::finalize() {
+  call_in_time([] { MPI_Finalize(); }, timeout_seconds, nullptr,
+               [&] {
+                 speak_once(in_vain("MPI_Finalize"));
+                 ::_exit(2);  // it is too late for MPI_Abort; the launcher ends the others
+               });
+}
+
+void MpiJob::start_in_time(const char* call, function_ref<int()> make) const {
+  int status = MPI_SUCCESS;
+  call_in_time([&] { status = make(); }, timeout_seconds, nullptr,
+               [&] { end(2, in_vain(concat(call, " at the start of the job"))); });
+  check_mpi(status, call);
+}
+
+// The sentence for a wait during which no rank can see what another is doing.
+std::string MpiJob::in_vain(std::string_view where) const {
+  return concat(
+      "mgfl: rank ", rank_, " waited ", timeout_seconds, " s in ", where,
+      " for other ranks; all ranks end. See the other ranks' own output; raise the time-out if they "
+      "were only slow.");
 }
 
 Members MpiJob::all_ranks() const {
@@ -143,14 +183,37 @@ int MpiJob::take_slot(std::string_view name) {
 
 void MpiJob::give_slot(int index) { taken_[static_cast<std::size_t>(index)] = false; }
 
-void MpiJob::end(int status, const std::string& sentence) const {
-  Row* first = *std::find_if(rows_.begin(), rows_.end(), [](const Row* row) { return row != nullptr; });
-  if (first->reported.exchange(1) == 0) {
+namespace {
+
+// Whether this process takes its job's name first of all on this machine: that of a socket, which nothing
+// has to remove, since it goes with the process.
+bool takes_name_of_job() {
+  const char* of_launcher = std::getenv("PMIX_NAMESPACE");
+  const std::string name = concat("mgfl-", of_launcher ? of_launcher : std::to_string(::getppid()));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);  // the 0 before it means: no file
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  return ::bind(socket, reinterpret_cast<const sockaddr*>(&address),
+                static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)) == 0 ||
+         errno != EADDRINUSE;
+}
+
+}  // namespace
+
+// The rows decide who speaks, and where this or another rank has none, the name. In this order one of those
+// who ask gets both.
+void MpiJob::speak_once(const std::string& sentence) const {
+  const auto row = std::find_if(rows_.begin(), rows_.end(), [](const Row* one) { return one != nullptr; });
+  if ((row == rows_.end() || (*row)->reported.exchange(1) == 0) && takes_name_of_job())
     say(sentence);
-  } else {
-    // Another rank speaks: leave it the time to do so, and to end us.
+  else  // another rank speaks: leave it the time to do so, and to end us
     std::this_thread::sleep_for(std::chrono::seconds(2));
-  }
+}
+
+void MpiJob::end(int status, const std::string& sentence) const {
+  speak_once(sentence);
   end_at_once(status);
 }
 
@@ -180,16 +243,13 @@ bool wait_until(function_ref<bool()> done, double seconds, Slot& slot) {
   for (int spin = 0; spin < 200; ++spin)
     if (done()) return true;
 
-  constexpr std::int64_t stopped = 1'000'000'000;
   const std::int64_t begin = now_ns();
   std::int64_t deadline = begin + static_cast<std::int64_t>(seconds * 1e9), last = begin;
   auto pause = std::chrono::microseconds(20);
   for (;;) {
     if (done()) return true;
     const std::int64_t now = now_ns();
-    // A gap means that we were stopped ourselves, perhaps with the whole job: the others deserve that time,
-    // too.
-    if (now - last > stopped) deadline += now - last;
+    if (now - last > long_gap) deadline += now - last;
     last = now;
     slot.heartbeat.store(now, std::memory_order_relaxed);
     if (now > deadline) return false;
@@ -200,6 +260,53 @@ bool wait_until(function_ref<bool()> done, double seconds, Slot& slot) {
       pause = std::min(pause * 2, std::chrono::microseconds(500));
     }
   }
+}
+
+namespace {
+
+// Counts the time of a call from a thread of its own.
+class TimeLimit {
+ public:
+  TimeLimit(double seconds, Slot* slot, function_ref<void()> late)
+      : seconds_(seconds), slot_(slot), late_(late), thread_([this] { count(); }) {}
+  ~TimeLimit() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+
+ private:
+  void count() {
+    std::int64_t last = now_ns(), deadline = last + static_cast<std::int64_t>(seconds_ * 1e9);
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::milliseconds(50), [this] { return over_; })) {
+      const std::int64_t now = now_ns();
+      if (now - last > long_gap) deadline += now - last;
+      last = now;
+      if (slot_) slot_->heartbeat.store(now, std::memory_order_relaxed);
+      if (now > deadline) late_();
+    }
+  }
+
+  double seconds_;
+  Slot* slot_;
+  function_ref<void()> late_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool over_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace
+
+void call_in_time(function_ref<void()> call, double seconds, Slot* slot, function_ref<void()> late) {
+  const TimeLimit limit(seconds, slot, late);
+  call();
 }
 
 bool wait_all(void* requests, int count, double seconds, Slot& slot) {

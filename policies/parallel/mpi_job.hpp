@@ -60,6 +60,9 @@ class MpiJob {
   /// Frees what the job holds. Collective; call when every rank has reached its end.
   void close();
 
+  /// Ends MPI, after close(). Collective.
+  void finalize();
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   int local_rank() const { return local_rank_; }
@@ -84,10 +87,14 @@ class MpiJob {
   [[noreturn]] void end(int status, const std::string& sentence) const;
 
  private:
+  void speak_once(const std::string& sentence) const;
+  void start_in_time(const char* call, function_ref<int()> make) const;
+  std::string in_vain(std::string_view where) const;
+
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   int guard_ = 0, node_ = 0, window_ = 0;
   bool closed_ = false;
-  std::vector<Row*> rows_;
+  std::vector<Row*> rows_;  // none while the job starts and ends
   std::vector<bool> taken_;
 };
 
@@ -109,6 +116,11 @@ bool wait_until(function_ref<bool()> done, double seconds, Slot& slot);
 
 /// Waits so for `count` MPI_Requests.
 bool wait_all(void* requests, int count, double seconds, Slot& slot);
+
+/// For a call that waits for other ranks, and knows no deadline: where it has not returned after `seconds`, a
+/// thread calls `late`, which must end the job. Time during which this process was itself stopped does not
+/// count. `slot`, where there is one, shows others meanwhile that this rank lives.
+void call_in_time(function_ref<void()> call, double seconds, Slot* slot, function_ref<void()> late);
 
 /// Why a wait in a collective was in vain: the world ranks that did not arrive or stopped answering, what
 /// they are doing, and what the others do.

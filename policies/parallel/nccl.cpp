@@ -32,9 +32,11 @@ namespace mgfl::parallel {
 
 namespace {
 
+using detail::bytes_of;
 using detail::Mark;
 using detail::Operation;
 using detail::Problem;
+using detail::scaled;
 
 std::string failure(ncclResult_t status, ncclComm_t comm) {
   const char* more = ncclGetLastError(comm);
@@ -82,8 +84,6 @@ ncclDataType_t type_of(c10::ScalarType dtype) {
 bool is_narrow_float(const Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
 }
-
-std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
 std::int64_t size_of(const Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
 
@@ -307,8 +307,10 @@ struct Nccl::State {
     if (job->mpi) slot = job->mpi->take_slot(name);
     id = job->add({comm, name, slot});
     members.own = rank;
+    // Its steps on the board go on from those of the slot's groups before this one.
+    const std::int64_t steps = job->mpi ? job->mpi->slot(slot).steps.load() : 0;
     const std::vector<std::int64_t> all =
-        gather({job->rank, slot, 0}, {.operation = Operation::start_of_group});
+        gather({job->rank, slot, steps}, {.operation = Operation::start_of_group});
     for (std::size_t i = 0; i < all.size(); i += 3) {
       members.ranks.push_back(static_cast<int>(all[i]));
       members.slots.push_back(static_cast<int>(all[i + 1]));
@@ -476,9 +478,7 @@ struct Nccl::State {
     const auto width = static_cast<std::int64_t>(whole.element_size());
     const Tensor shares = part.new_empty({size, own});
     const std::vector<std::int64_t> in(static_cast<std::size_t>(size), own * width);
-    std::vector<std::int64_t> out = elements;
-    for (std::int64_t& count : out) count *= width;
-    scatter(bytes_of(whole), out, bytes_of(shares), in, s);
+    scatter(bytes_of(whole), scaled(elements, width), bytes_of(shares), in, s);
     if (own == 0) return;
     const c10::ScalarType dtype = part.scalar_type();
     const c10::ScalarType wide = is_narrow_float(part) ? at::kFloat : dtype == at::kBool ? at::kByte : dtype;
@@ -643,12 +643,6 @@ struct Nccl::State {
 };
 
 namespace {
-
-std::vector<std::int64_t> scaled(std::span<const std::int64_t> counts, std::int64_t factor) {
-  std::vector<std::int64_t> result(counts.begin(), counts.end());
-  for (std::int64_t& count : result) count *= factor;
-  return result;
-}
 
 std::int64_t row_bytes(const Tensor& tensor) {
   return detail::row_elements(tensor) * static_cast<std::int64_t>(tensor.element_size());

@@ -145,6 +145,94 @@ int listen_at(int port) {
                          ". Give every rank another MASTER_PORT, or set MGFL_RENDEZVOUS_PORT."));
 }
 
+// Rank 0's port while the other ranks come, and who stands there.
+class Door {
+ public:
+  // `seats[r]` gets the connection with rank r.
+  Door(const TorchrunPlace& place, std::vector<int>& seats)
+      : place_(place), seats_(seats), missing_(place.size - 1), listener_(listen_at(place.port)) {}
+  ~Door() {
+    ::close(listener_);
+    for (const Guest& guest : guests_)
+      if (guest.socket >= 0) ::close(guest.socket);
+  }
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+
+  // Seats those who come, until all have or the deadline passes. UserError for a rank that does not fit.
+  void let_in(Clock::time_point deadline) {
+    while (missing_ > 0) {
+      std::vector<pollfd> waited{{listener_, POLLIN, 0}};
+      for (const Guest& guest : guests_) waited.push_back({guest.socket, POLLIN, 0});
+      if (::poll(waited.data(), waited.size(), milliseconds_until(deadline)) < 0 && errno != EINTR) return;
+      for (std::size_t i = 0; i < guests_.size(); ++i)
+        if (waited[i + 1].revents) attend(guests_[i]);
+      std::erase_if(guests_, [](const Guest& guest) { return guest.socket < 0; });
+      if (waited[0].revents) open();
+      if (Clock::now() >= deadline) return;
+    }
+  }
+
+ private:
+  // A connection whose greeting has not come whole; strangers never send one, and are dropped in the end.
+  struct Guest {
+    int socket;  // -1 once someone else has it, or it is closed
+    Hello hello;
+    std::size_t bytes = 0;
+  };
+
+  void open() {
+    const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket < 0) return;
+    tune(socket);
+    guests_.push_back({socket, {}});
+  }
+
+  // To a guest of whom something has come, be it the end.
+  void attend(Guest& guest) {
+    const ssize_t got = ::recv(guest.socket, reinterpret_cast<char*>(&guest.hello) + guest.bytes,
+                               sizeof(Hello) - guest.bytes, MSG_DONTWAIT);
+    if (got > 0) guest.bytes += static_cast<std::size_t>(got);
+    const bool gone = got == 0 || (got < 0 && !would_block());
+    if (gone || (guest.bytes >= sizeof guest.hello.magic && guest.hello.magic != Hello::magic_of_mgfl))
+      ::close(std::exchange(guest.socket, -1));
+    else if (guest.bytes == sizeof(Hello))
+      seat(std::exchange(guest.socket, -1), guest.hello);
+  }
+
+  void seat(int socket, const Hello& hello) {
+    if (hello.job != place_.job) {
+      answer(socket, Answer::other_job);
+      ::close(socket);
+      return;
+    }
+    if (hello.size != place_.size || hello.rank <= 0 || hello.rank >= place_.size)
+      turn_away(socket, Answer::other_size,
+                concat("a process came to rank 0 as rank ", hello.rank, " of ", hello.size,
+                       ", but rank 0 is one of ", place_.size,
+                       "; give every rank the same WORLD_SIZE and a RANK of its own below it."));
+    int& place = seats_[static_cast<std::size_t>(hello.rank)];
+    if (place >= 0)
+      turn_away(socket, Answer::rank_taken,
+                concat("two processes came to rank 0 as rank ", hello.rank,
+                       "; give every process a RANK of its own."));
+    place = socket;
+    --missing_;
+  }
+
+  [[noreturn]] static void turn_away(int socket, Answer why, const std::string& sentence) {
+    answer(socket, why);
+    ::close(socket);
+    throw UserError(sentence);
+  }
+
+  const TorchrunPlace& place_;
+  std::vector<int>& seats_;
+  int missing_;
+  int listener_;
+  std::vector<Guest> guests_;
+};
+
 // One try; -1 and the reason where it does not succeed.
 int connect_once(const TorchrunPlace& place, Clock::time_point deadline, std::string& reason) {
   addrinfo hints{}, *found = nullptr;
@@ -233,95 +321,14 @@ void Rendezvous::close_all() {
 }
 
 void Rendezvous::listen_for_others(Clock::time_point deadline) {
-  // A connection whose greeting has not come whole; strangers never send one, and are dropped in the end.
-  struct Guest {
-    int socket;
-    Hello hello;
-    std::size_t bytes = 0;
-  };
-  std::vector<Guest> guests;
-  const int listener = listen_at(place_.port);
-  int missing = place_.size - 1;
-
-  const auto close_door = [&] {
-    ::close(listener);
-    for (const Guest& guest : guests) ::close(guest.socket);
-  };
-  // Tells a rank that does not fit, and ends the rest.
-  const auto turn_away = [&](int socket, Answer why, const std::string& sentence) {
-    answer(socket, why);
-    ::close(socket);
-    close_door();
-    throw UserError(sentence);
-  };
-
-  const auto seat = [&](const Guest& guest) {
-    const Hello& hello = guest.hello;
-    if (hello.job != place_.job) {
-      answer(guest.socket, Answer::other_job);
-      ::close(guest.socket);
-      return;
-    }
-    if (hello.size != place_.size || hello.rank <= 0 || hello.rank >= place_.size)
-      turn_away(guest.socket, Answer::other_size,
-                concat("a process came to rank 0 as rank ", hello.rank, " of ", hello.size,
-                       ", but rank 0 is one of ", place_.size,
-                       "; give every rank the same WORLD_SIZE and a RANK of its own below it."));
-    int& place = sockets_[static_cast<std::size_t>(hello.rank)];
-    if (place >= 0)
-      turn_away(guest.socket, Answer::rank_taken,
-                concat("two processes came to rank 0 as rank ", hello.rank,
-                       "; give every process a RANK of its own."));
-    place = guest.socket;
-    --missing;
-  };
-
-  while (missing > 0) {
-    std::vector<pollfd> waited{{listener, POLLIN, 0}};
-    for (const Guest& guest : guests) waited.push_back({guest.socket, POLLIN, 0});
-    if (::poll(waited.data(), waited.size(), milliseconds_until(deadline)) < 0 && errno != EINTR) break;
-    std::vector<Guest> staying;
-    for (std::size_t i = 0; i < guests.size(); ++i) {
-      Guest guest = guests[i];
-      if (waited[i + 1].revents) {
-        const ssize_t got = ::recv(guest.socket, reinterpret_cast<char*>(&guest.hello) + guest.bytes,
-                                   sizeof(Hello) - guest.bytes, MSG_DONTWAIT);
-        if (got > 0) guest.bytes += static_cast<std::size_t>(got);
-        const bool gone = got == 0 || (got < 0 && !would_block());
-        if (gone || (guest.bytes >= sizeof guest.hello.magic && guest.hello.magic != Hello::magic_of_mgfl)) {
-          ::close(std::exchange(guests[i].socket, -1));
-          continue;
-        }
-        if (guest.bytes == sizeof(Hello)) {
-          guests[i].socket = -1;  // close_door() must not close it
-          seat(guest);
-          continue;
-        }
-      }
-      staying.push_back(guest);
-    }
-    guests = std::move(staying);
-    if (waited[0].revents) {
-      const int socket = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (socket >= 0) {
-        tune(socket);
-        guests.push_back({socket, {}});
-      }
-    }
-    if (missing > 0 && Clock::now() >= deadline) break;
-  }
-  close_door();
-  const bool complete = missing == 0;
+  Door(place_, sockets_).let_in(deadline);
   std::vector<int> absent;
-  for (int rank = 1; rank < place_.size; ++rank) {
-    const int socket = sockets_[static_cast<std::size_t>(rank)];
-    if (socket < 0)
-      absent.push_back(rank);
-    else
-      answer(socket, complete ? Answer::welcome : Answer::incomplete);
-  }
+  for (int rank = 1; rank < place_.size; ++rank)
+    if (sockets_[static_cast<std::size_t>(rank)] < 0) absent.push_back(rank);
+  for (const int socket : sockets_)
+    if (socket >= 0) answer(socket, absent.empty() ? Answer::welcome : Answer::incomplete);
   check_run(
-      complete, "rank 0 waited ", timeout_seconds_, " s at port ", place_.port, " for ",
+      absent.empty(), "rank 0 waited ", timeout_seconds_, " s at port ", place_.port, " for ",
       absent.size() == 1 ? "rank " : "ranks ", some_of(absent), " of ", place_.size,
       ", which did not come. See those ranks' own output; their MASTER_ADDR must lead to this machine.");
 }

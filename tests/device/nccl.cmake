@@ -79,6 +79,8 @@ mgfl_add_nccl_failure(kill 2 --status nonzero --says "rank 1" ${steps})
 mgfl_add_nccl_failure(late 3 --status 2 --once "mgfl: rank (0|2) waited 3 s in all_reduce of 3 fp32 elements .call 3 in group 'world'."
   --says "for rank 1, which did not enter it" ${steps})
 mgfl_add_nccl_failure(stop 2 --status 2 --once "mgfl: rank 0 waited 3 s in all_reduce of 3 fp32 elements" --says "rank 1, .* is stopped" ${steps})
+mgfl_add_nccl_failure(stop_inside 3 --status 2 --once "mgfl: rank 0 waited 3 s in all_reduce of 3 fp32 elements"
+  --says "for rank 1, which entered it and stopped answering: .* is stopped" --never "for rank 2" ${steps})
 mgfl_add_nccl_failure(torchrun_nothing 2 --status 0 --says "all steps done" --never "mgfl:")
 mgfl_add_nccl_failure(torchrun_kill 3 --status nonzero ${steps})
 mgfl_add_nccl_failure(torchrun_late 2 --status 2 --once "mgfl: rank 0 waited 3 s in all_reduce of 3 fp32 elements" --never "left the job" ${steps})

@@ -196,6 +196,21 @@ TEST_CASE("more groups than the board has places for, all at work") {
     }
 }
 
+TEST_CASE("messages longer than MPI counts are refused, on each rank for itself") {
+  const std::int64_t gib = 1'073'741'824;
+  for (const std::int64_t bytes : {std::int64_t{-1}, gib + 1, 8 * gib}) {
+    CAPTURE(bytes);
+    CHECK_THROWS_WITH_AS(Mpi(session(), MpiOptions{.gather_bytes = bytes, .stage_bytes = 0}),
+                         concat("MpiOptions: gather_bytes ", bytes, " must be 0 to 1 GiB.").c_str(),
+                         mgfl::UserError);
+    CHECK_THROWS_WITH_AS(Mpi(session(), MpiOptions{.message_bytes = bytes}),
+                         doctest::Contains(concat("message_bytes ", bytes, " must be positive").c_str()),
+                         mgfl::UserError);
+  }
+  Mpi largest(session(), MpiOptions{.gather_bytes = gib, .message_bytes = gib, .stage_bytes = 0});
+  CHECK(largest.all_reduce_value(std::int64_t{1}, ReduceOp::sum) == session().size());
+}
+
 TEST_CASE("places in the job") {
   Mpi c = Usual::make();
   CHECK(c.size() == session().size());
