@@ -1,5 +1,6 @@
-"""How a job of two ranks ends: a rank killed, a rank that stops answering, a signal to one rank only."""
+"""How a job of two ranks ends: a rank killed, a rank that stops answering, also during a save, a signal to one only."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,7 +8,17 @@ import time
 from pathlib import Path
 
 import acceptance
-from acceptance import Case, environment, fixture, metrics, read_model, run, train_rows, without_timing
+from acceptance import (
+    Case,
+    environment,
+    fixture,
+    metrics,
+    read_header,
+    read_model,
+    run,
+    train_rows,
+    without_timing,
+)
 
 
 def descendants(pid):
@@ -37,11 +48,16 @@ def rank_of(pid):
     return 0
 
 
-def alive(pid):
+def state(pid):
+    """The letter of /proc for a process; none where there is no such process."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
-        return False
+        return ""
+
+
+def alive(pid):
+    return state(pid) not in ("", "Z")
 
 
 class Job(Case):
@@ -109,6 +125,70 @@ class Job(Case):
             time.sleep(0.05)
         return process.returncode, err
 
+    def stop(self, pid):
+        """Stops a process, and waits until it does nothing any more."""
+        os.kill(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 5
+        while state(pid) != "T":
+            self.assertLess(time.monotonic(), deadline, "a signal to stop has no effect")
+            time.sleep(0.001)
+
+    def stop_during_save(self, pids, rank, save):
+        """Stops a rank while rank 0 writes a checkpoint that needs every rank; the number of its iteration.
+
+        Rank 0 is stopped at any time, then looked at: between saves, and where the last file is begun, it goes on.
+        """
+        deadline = time.monotonic() + 10
+        while True:
+            self.assertLess(time.monotonic(), deadline, "no save was met")
+            if not list(save.glob("iter_*.tmp-*")):
+                time.sleep(0.0005)
+                continue
+            self.stop(pids[0])
+            begun = list(save.glob("iter_*.tmp-*"))
+            if begun and not list(begun[0].glob("exp_avg_sq.*")):
+                break
+            os.kill(pids[0], signal.SIGCONT)
+        if rank != 0:
+            self.stop(pids[rank])
+            os.kill(pids[0], signal.SIGCONT)
+        return int(begun[0].stem.removeprefix("iter_"))
+
+    def stopped_during_save(self, rank, *flags):
+        """A rank that stops during a save: the job ends in time, and goes on from what was saved before."""
+        seconds = 5
+        whole_run = ("--lr-decay-iters", 1000, "--lr-warmup-iters", 0, *flags)
+        log, save = self.path("-log"), self.path("-save")
+        process, pids = self.start(log, "--save", save, "--save-interval", 1, *whole_run)
+        cut_off = self.stop_during_save(pids, rank, save)
+        status, err = self.outcome(process, seconds + 10)
+        self.assertNotEqual(status, 0)
+        self.assertRegex(err, rf"mgfl: rank {1 - rank} waited {seconds} s in .* for rank {rank}, .* stopped")
+        # What has a checkpoint's name is whole, and that is all of before.
+        saved = sorted(save.glob("iter_???????"))
+        self.assertEqual([folder.name for folder in saved], [f"iter_{i:07}" for i in range(1, cut_off)])
+        for folder in saved:
+            files = json.loads((folder / "manifest.json").read_text())["files"]
+            self.assertEqual(sorted(path.name for path in folder.iterdir()),
+                             sorted(["manifest.json", *(file["name"] for file in files)]))
+            for file in files:
+                self.assertEqual((folder / file["name"]).stat().st_size, file["size"], file["name"])
+                if file["name"].endswith(".safetensors"):
+                    header, data = read_header(folder / file["name"])
+                    self.assertEqual(max(entry["data_offsets"][1] for entry in header.values()), len(data))
+        # It goes on as if nothing had been, and what was cut off goes away.
+        self.iterations = cut_off + 2
+        rest, whole, target = self.path("-rest"), self.path("-whole"), (self.path("-a"), self.path("-b"))
+        more = ("--save", save, "--save-hf", target[0])
+        run(*self.words("--log-dir", rest, *more, *whole_run, load=("--load", save)), ranks=2)
+        run(*self.words("--log-dir", whole, "--save-hf", target[1], *whole_run), ranks=2)
+        lines = without_timing(metrics(whole))
+        self.assertEqual([line["iteration"] for line in metrics(rest)], [cut_off, cut_off + 1, cut_off + 2])
+        self.assertEqual(without_timing(metrics(rest)), lines[cut_off - 1 :])
+        self.same_bits(read_model(target[0])[0], read_model(target[1])[0])
+        self.assertEqual(list(save.glob("*.tmp-*")), [])
+        self.assertEqual((save / "latest_checkpointed_iteration.txt").read_text(), str(self.iterations))
+
 
 class JobEnd(Job):
     def test_a_killed_rank_ends_the_job(self):
@@ -126,6 +206,12 @@ class JobEnd(Job):
         status, err = self.outcome(process, 15)
         self.assertNotEqual(status, 0)
         self.assertRegex(err, r"mgfl.*rank 1\b")
+
+    def test_a_rank_that_stops_during_a_save_ends_the_job(self):
+        self.stopped_during_save(0, "--use-distributed-optimizer")
+
+    def test_another_rank_that_stops_during_a_save_ends_the_job(self):
+        self.stopped_during_save(1, "--use-distributed-optimizer")
 
     def resumed(self, signalled, ranks):
         """SIGTERM to some ranks, then a restart: the whole equals the uninterrupted run."""
