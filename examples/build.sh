@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Configures and builds mgfl in build/, or for another vendor than default in build-NAME/, after examples/setup.sh:
-#   bash examples/build.sh [--vendor NAME] [target...]
+#   bash examples/build.sh [--vendor NAME] [-DOPTION=VALUE...] [target...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,6 +11,10 @@ if [[ ${1:-} == --vendor ]]; then
   configure+=("-DMG_FL_PREFER=$2")
   shift 2
 fi
+while [[ ${1:-} == -D* ]]; do
+  configure+=("$1")
+  shift
+done
 
 # A compile takes up to 2 GB: no more at once than the memory (of the container, where it has a limit) holds.
 memory_kb=$(awk '/^MemTotal:/ { print $2 }' /proc/meminfo)
