@@ -207,12 +207,6 @@ class JobEnd(Job):
         self.assertNotEqual(status, 0)
         self.assertRegex(err, r"mgfl.*rank 1\b")
 
-    def test_a_rank_that_stops_during_a_save_ends_the_job(self):
-        self.stopped_during_save(0, "--use-distributed-optimizer")
-
-    def test_another_rank_that_stops_during_a_save_ends_the_job(self):
-        self.stopped_during_save(1, "--use-distributed-optimizer")
-
     def resumed(self, signalled, ranks):
         """SIGTERM to some ranks, then a restart: the whole equals the uninterrupted run."""
         log, save = self.path("-log"), self.path("-save")
@@ -238,6 +232,22 @@ class JobEnd(Job):
     def test_sigterm_without_mpi(self):
         self.iterations = 60
         self.resumed([0], 1)
+
+
+class SaveEnd(Job):
+    """A rank that stops while rank 0 writes what it gathers from both."""
+
+    def test_the_writing_rank_of_two_with_parts_of_the_optimizer(self):
+        self.stopped_during_save(0, "--use-distributed-optimizer")
+
+    def test_the_other_rank_of_two_with_parts_of_the_optimizer(self):
+        self.stopped_during_save(1, "--use-distributed-optimizer")
+
+    def test_the_writing_rank_of_two_with_parts_of_the_layers(self):
+        self.stopped_during_save(0, "--tensor-model-parallel-size", 2)
+
+    def test_the_other_rank_of_two_with_parts_of_the_layers(self):
+        self.stopped_during_save(1, "--tensor-model-parallel-size", 2, "--sequence-parallel")
 
 
 if __name__ == "__main__":

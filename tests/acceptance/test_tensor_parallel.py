@@ -193,12 +193,6 @@ class JobEnd(test_job_end.Job):
         self.assertNotEqual(status, 0)
         self.assertRegex(err, r"mgfl.*rank 3\b")
 
-    def test_the_writing_rank_stopped_during_a_save(self):
-        self.stopped_during_save(0, TP, 2)
-
-    def test_another_rank_stopped_during_a_save(self):
-        self.stopped_during_save(1, *self.flags)
-
 
 if __name__ == "__main__":
     acceptance.main()

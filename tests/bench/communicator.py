@@ -72,7 +72,7 @@ def main():
     parser.add_argument("--megabytes", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    found = []
+    ratios = []
     for size in args.ranks:
         best = {}
         for _ in range(args.rounds):
@@ -81,10 +81,10 @@ def main():
                     best[name] = min(ms, best.get(name, ms))
         for name, ms in best.items():
             print(f"{size} ranks {args.megabytes} MB fp32 {name:<24} {ms:8.2f} ms")
-        found.append(ratio(size, args.megabytes, best))
-        what, times, promised = found[-1]
+        ratios.append(ratio(size, args.megabytes, best))
+        what, times, promised = ratios[-1]
         print(f"{what} {times:.2f}" + (f" (promised {promised})" if promised else ""))
-    sys.exit(shortfall(found))
+    sys.exit(shortfall(ratios))
 
 
 if __name__ == "__main__":

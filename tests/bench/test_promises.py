@@ -1,22 +1,32 @@
 """The benchmarks of ranks end with status 1 and name what fell short where a promised ratio is not reached."""
+import contextlib
+import io
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import communicator
 import parallel
 from promises import shortfall
 
 FOLDER = Path(__file__).parent
-# In place of `mgfl bench`, whose first rank prints: one of two ranks is told by its single thread.
-PROGRAM = """#!{python}
+# What stands in for a program under mpirun, whose first rank prints.
+FIRST_RANK = """#!{python}
 import json, os, sys
 if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")) != "0":
     sys.exit()
+"""
+# For `mgfl bench`: one of two ranks is told by its single thread.
+PROGRAM = FIRST_RANK + """
 tp, rank = "--tensor-model-parallel-size" in sys.argv, sys.argv[sys.argv.index("--threads") + 1] == "1"
 print(json.dumps({{"step_seconds_all": [{seconds}["tp" if tp else "dp" if rank else "one"]]}}))
+"""
+# For bench_communicator.
+COMMUNICATOR = FIRST_RANK + """
+print("Mpi::all_reduce        2 ranks 64 MB fp32 {ms:9.3f} ms")
 """
 
 
@@ -48,16 +58,32 @@ class Promises(unittest.TestCase):
         best["Mpi::all_reduce"] = 90.0  # of other sizes and ranks nothing is promised
         self.assertIsNone(shortfall([communicator.ratio(4, 64, best), communicator.ratio(2, 1, best)]))
 
-    def test_status(self):
+    def program(self, folder, text, **values):
+        path = Path(folder) / "program"
+        path.write_text(text.format(python=sys.executable, **values))
+        path.chmod(0o755)
+        return str(path)
+
+    def test_status_of_parallel(self):
         fell_short = "fell short: dp 2 beside one process, 2 threads reached 0.5, promised 0.9.\n"
         for dp, status, error in ((1.0, 0, ""), (2.0, 1, fell_short)):
             with self.subTest(dp=dp), tempfile.TemporaryDirectory() as folder:
-                program = Path(folder) / "program"
-                program.write_text(PROGRAM.format(python=sys.executable, seconds={"one": 1.0, "tp": 1.0, "dp": dp}))
-                program.chmod(0o755)
+                program = self.program(folder, PROGRAM, seconds={"one": 1.0, "tp": 1.0, "dp": dp})
                 done = subprocess.run([sys.executable, "-B", FOLDER / "parallel.py", program, "--rounds", "1"],
                                       capture_output=True, text=True)
                 self.assertEqual((done.returncode, done.stderr), (status, error), done.stdout)
+
+    def test_status_of_communicator(self):
+        gloo = mock.patch.object(communicator, "run_gloo", return_value={"gloo all_reduce": 30.0})  # needs torch
+        fell_short = "fell short: 2 ranks 64 MB: Mpi::all_reduce over Gloo's rate reached 1.5, promised 2."
+        for ms, answer in ((10, None), (20, fell_short)):
+            with self.subTest(ms=ms), tempfile.TemporaryDirectory() as folder, gloo:
+                words = ["communicator.py", self.program(folder, COMMUNICATOR, ms=ms), "--rounds", "2"]
+                with mock.patch.object(sys, "argv", words), contextlib.redirect_stdout(io.StringIO()) as out:
+                    with self.assertRaises(SystemExit) as end:
+                        communicator.main()
+                self.assertEqual(end.exception.code, answer)
+                self.assertIn("4 ranks 64 MB: Mpi::all_reduce over Gloo's rate", out.getvalue())
 
 
 if __name__ == "__main__":
