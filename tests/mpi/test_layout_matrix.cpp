@@ -1,7 +1,7 @@
 // Every valid layout of tensor and data parallelism against recorded numbers: loss, log-probabilities,
 // gradients, norms and three optimizer steps, with and without sequence parallelism and a distributed
 // optimizer, in micro-batches of 1, 2 and 4 sequences. One job rebuilds the engine for each case. As it is,
-// each layout of each model is met once a precision with other options in turn; MGFL_LAYOUT_MATRIX=whole
+// each layout of each model is met twice a precision with other options in turn; MGFL_LAYOUT_MATRIX=whole
 // meets all.
 #include <cmath>
 #include <cstdio>
@@ -121,7 +121,14 @@ bool starts_with(std::string_view name, std::string_view prefix) {
 
 /// Fp64 within 1e-10 of the recorded numbers, everything else within the fixtures' bounds.
 template <class P>
-void check(const Numbers& found, const Numbers& expected, const Batch& batch, const Mpi& data_parallel) {
+void check(const Numbers& found, const Numbers& expected, const Batch& batch, const Mpi& data_parallel,
+           bool is_first) {
+  if (is_first)  // it has the whole states
+    for (const auto& [name, value] : expected)
+      if (starts_with(name, "grad.") || starts_with(name, "step3.")) {
+        CAPTURE(name);
+        CHECK(found.count(name) == 1);
+      }
   constexpr bool exact = std::is_same_v<P, optimizer::Fp64>;
   std::int64_t elements = 0, near = 0;
   double worst_median = 0, largest = 0;
@@ -136,6 +143,7 @@ void check(const Numbers& found, const Numbers& expected, const Batch& batch, co
     if (value.numel() == 0) continue;
     const Tensor difference = value.reshape({-1}).to(at::kDouble).sub(wanted).abs();
     const double most = difference.max().item<double>();
+    CHECK(std::isfinite(most));  // a largest one of several would lose a NaN
     if (exact) {
       CHECK(most < 1e-10);
     } else if (starts_with(name, "step3.")) {
@@ -176,7 +184,7 @@ std::vector<std::pair<int, int>> layouts_of(const model::TransformerConfig& conf
 
 class Matrix : public RankGroups {
  public:
-  /// Each layout of the fixture's model, with all options or with one choice of them.
+  /// Each layout of the fixture's model, with all options or with two choices of them.
   template <class P>
   void run(const std::string& name) {
     const Fixture fixture(name);
@@ -193,8 +201,11 @@ class Matrix : public RankGroups {
               options.push_back({tp, dp, sequence_parallel, sharded, micro_batch_size});
       if (!whole) {
         // A stride prime to the number of options meets them all in turn.
-        options = {options[static_cast<std::size_t>(5 * turn_++) % options.size()]};
+        const auto next = [&] { return options[5 * turn_++ % options.size()]; };
+        const auto one = next(), other = next();
+        options = {one, other};
       }
+      ++layouts;
       auto ranks = world.split(world.rank() < tp * dp ? 0 : 1, world.rank(), "layout");
       std::optional<parallel::ParallelState<Mpi>> state;
       if (world.rank() < tp * dp)
@@ -212,7 +223,10 @@ class Matrix : public RankGroups {
     }
   }
 
-  std::size_t cases = 0;
+  /// `turn`: the options to begin with.
+  explicit Matrix(std::size_t turn) : turn_(turn) {}
+
+  std::size_t cases = 0, layouts = 0;
 
  private:
   template <class E, class P>
@@ -221,19 +235,20 @@ class Matrix : public RankGroups {
     const auto context = state.context();
     const auto engine = engine_on<E>(context, fixture, layout);
     check<P>(train(*engine, fixture, *context.data_parallel), expected, fixture.batch(),
-             *context.data_parallel);
+             *context.data_parallel, context.world->rank() == 0);
   }
 
-  std::size_t turn_ = 0;
+  std::size_t turn_;
 };
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("every layout gives the recorded numbers", P, optimizer::Fp64, optimizer::Fp32) {
-  Matrix matrix;
+  Matrix matrix(std::is_same_v<P, optimizer::Fp64> ? 0 : 1);
   for (const auto* name : {"llama", "mistral", "qwen2", "qwen3"}) {
     CAPTURE(name);
     matrix.run<P>(name);
   }
+  if (matrix.world.size() == 8) CHECK(matrix.layouts == 54);  // of all four models
   if (matrix.world.rank() == 0) std::printf("%zu cases\n", matrix.cases);
 }
