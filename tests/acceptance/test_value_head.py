@@ -374,7 +374,7 @@ class Refused(Refusal):
             "temperature": (self.main, ("--temperature", 2), "--temperature", "--value-head"),
             "returns of another shape": ({**self.main, "returns": self.main["returns"][:1]}, (), "returns"),
             "returns NaN": (self.changed(counted, "returns", "nan"), (), "returns", "nan", "position 5"),
-            "returns beyond fp32": (self.changed(counted, "returns", 1e39, np.float64), (), "returns", "e\\+38"),
+            "returns beyond fp32": (self.changed(counted, "returns", 1e39, np.float64), (), "returns", "1e\\+39"),
             "old values inf": (self.changed(counted, "old_values", "inf"), (), "old_values", "inf", "position 5"),
             "half a position": (self.changed(self.main, "loss_mask", 0.5), (), "loss_mask", "0.5"),
             "token": ({**self.main, "input_ids": self.main["input_ids"] + 320}, (), ".safetensors: ", "320"),
