@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/optional_text.hpp"
 
 namespace mgfl::optimizer {
 
@@ -26,8 +27,6 @@ std::vector<ParamGroupOverride> overrides_of(const OptimizerConfig& config) {
   overrides.insert(overrides.end(), config.overrides.begin(), config.overrides.end());
   return overrides;
 }
-
-std::string shown(const std::optional<double>& value) { return value ? concat(*value) : "unset"; }
 
 bool is_embedding_or_output_layer(std::string_view name) {
   return name.starts_with("embedding.word_embeddings.") || name.starts_with("output_layer.");
@@ -68,9 +67,9 @@ void check_config(const OptimizerConfig& config) {
       return !value || (std::isfinite(*value) && *value >= 0);
     };
     check_user(is_fine(rule.wd_mult) && is_fine(rule.max_lr) && is_fine(rule.min_lr),
-               "OptimizerConfig::overrides: that of \"", rule.name, "\" has wd_mult ", shown(rule.wd_mult),
-               ", max_lr ", shown(rule.max_lr), " and min_lr ", shown(rule.min_lr),
-               "; give finite numbers of 0 or more.");
+               "OptimizerConfig::overrides: that of \"", rule.name, "\" has wd_mult ",
+               text_or_unset(rule.wd_mult), ", max_lr ", text_or_unset(rule.max_lr), " and min_lr ",
+               text_or_unset(rule.min_lr), "; give finite numbers of 0 or more.");
   }
 }
 
@@ -79,8 +78,7 @@ void check_overrides_fit(const std::vector<ParamRef>& params, const OptimizerCon
     check_user(
         std::ranges::any_of(params, [&](const auto& param) { return fits(param.desc->name, rule.name); }),
         "OptimizerConfig::overrides: \"", rule.name,
-        "\" is the name of no parameter of this model; its "
-        "first is \"",
+        "\" is the name of no parameter of this model; its first is \"",
         params.empty() ? "" : params.front().desc->name, "\", and each * stands for any text.");
 }
 

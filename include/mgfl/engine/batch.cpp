@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/optional_text.hpp"
 #include "mgfl/base/hash.hpp"
 #include "mgfl/tensor/checksum.hpp"
 #include "mgfl/tensor/factory.hpp"
@@ -289,12 +290,12 @@ std::string describe(const Batch& batch) {
       add(values);
     }
   const auto& o = batch.options;
-  const auto shown = [](const auto& option) { return option ? concat(*option) : "unset"; };
-  return concat("a batch of ", batch.num_sequences(), " sequences and ", batch.num_tokens(),
-                " tokens with checksum ", hash, ", options micro_batch_size ", shown(o.micro_batch_size),
-                " max_tokens_per_micro_batch ", shown(o.max_tokens_per_micro_batch), " outputs ",
-                shown(o.calculate_entropy), " ", shown(o.calculate_sum_pi_squared), " ",
-                shown(o.calculate_mean_log_probs), " use_fused_kernels ", shown(o.use_fused_kernels));
+  return concat(
+      "a batch of ", batch.num_sequences(), " sequences and ", batch.num_tokens(), " tokens with checksum ",
+      hash, ", options micro_batch_size ", text_or_unset(o.micro_batch_size), " max_tokens_per_micro_batch ",
+      text_or_unset(o.max_tokens_per_micro_batch), " outputs ", text_or_unset(o.calculate_entropy), " ",
+      text_or_unset(o.calculate_sum_pi_squared), " ", text_or_unset(o.calculate_mean_log_probs),
+      " use_fused_kernels ", text_or_unset(o.use_fused_kernels));
 }
 
 }  // namespace mgfl

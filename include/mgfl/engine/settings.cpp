@@ -1,6 +1,7 @@
 #include "mgfl/engine/settings.hpp"
 
 #include "mgfl/base/error.hpp"
+#include "mgfl/base/optional_text.hpp"
 
 namespace mgfl {
 
@@ -10,7 +11,7 @@ template <class Value>
 const Value& shown(const Value& value) {
   return value;
 }
-std::string shown(const std::optional<double>& value) { return value ? concat(*value) : "unset"; }
+std::string shown(const std::optional<double>& value) { return text_or_unset(value); }
 
 }  // namespace
 
